@@ -540,7 +540,7 @@ func leversRow() []Panel {
 			"LLMKVOffloadSaturated", "LLMEngineMemoryLost", "BranchAdapterLatency"),
 		levers("One replica, decode", "LLMReplicaSkew", "BranchIdleGPUs", "BranchFailingReplica", "BranchLargeBatch", "LLMRunawayGeneration",
 			"BranchLongerOutputs", "LLMSpeculationCollapse"),
-		levers("GPU", "BranchThrottledGPU", "LLMGPUFailed", "LLMGPUNeedsService", "LLMGPUSlowed"),
+		levers("GPU", "BranchThrottledGPU", "LLMGPUFailed", "LLMGPUNeedsService", "LLMGPUSlowed", "LLMGPULinkFault"),
 		levers("Release, engine, gateway", "LLMReleaseRegression", "LLMEngineStalled", "LLMEngineCrashLoop", "LLMEngineDown", "LLMModelDown",
 			"BranchColdStart", "BranchHostBound", "LLMProbeFailing",
 			"LLMGatewayDown", "BranchFailingGateway", "BranchClientPath"),

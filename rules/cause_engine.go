@@ -467,7 +467,7 @@ func hostBound(window time.Duration) promql.Expr {
 	used := promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), window))
 	busiest := promql.Max(replicaLabels, promql.Mul(promql.Max(onGPU(replicaLabels), promql.Vector(metrics.EngineGPUInfo)), used,
 		promql.On(onGPULabels()...).ManyToOne()))
-	tokens := promql.Rate(promql.Vector(metrics.GenerationTokens, promql.Ne(metrics.LabelRole, metrics.PrefillRole)), window)
+	tokens := promql.Rate(promql.Vector(metrics.GenerationTokens, answersUsers), window)
 	idle := both(below(busiest, 0.5), always(replicaLabels, metrics.RequestsRunning, window), above(promql.Sum(replicaLabels, tokens), 0))
 	return promql.Unless(promql.Unless(idle, below(against("token_time"), 1.1), promql.On(modelLabels...)),
 		younger(coldFor), promql.On(pageLabels...))

@@ -69,18 +69,18 @@ func tokenless(by []string) promql.Expr {
 
 // withoutToken returns the share of each model's requests that were given up before their first token, while others
 // were served and none waited in a queue, because a rank or an engine hangs or KV cache does not arrive. The share must exceed
-// 1%, and twice the share that clients gave up the day before or usually give up, and clients must still give up.
+// 1%, and twice the share that clients gave up the day before or usually give up. If it has fallen by a quarter within five
+// minutes, clients no longer give up.
 func withoutToken() promql.Expr {
-	per := func(f promql.Expr, window time.Duration) promql.Expr {
-		return promql.Sum(modelLabels, promql.Rate(f, window))
-	}
-	lost := promql.Vector(metrics.RequestsWithoutToken)
+	share := now("without_token")
+	served := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), pageWindow))
 	waited := above(promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow)), 0)
+	awaited := promql.Vector(metrics.RequestsWaitingByReason, promql.Either(metrics.LabelReason, kvAwaited))
+	held := promql.Gt(promql.Sum(replicaLabels, awaited), promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning)))
 	usually := promql.Or(dayBefore("aborted_before"), usual("aborted"))
-	return promql.Unless(both(promql.Gt(above(now("without_token"), 0.01), times(2, usually)),
-		above(per(promql.CountOf(metrics.TimeToFirstToken), pageWindow), 0),
-		promql.Gt(per(lost, pageWindow), times(0.5, per(lost, causeWindow)))),
-		promql.Unless(waited, above(heldBack(kvAwaited, recentWindow), 5), promql.On(modelLabels...)))
+	fell := promql.Lt(share, times(0.75, promql.Sum(modelLabels, promql.Offset(evidenceOf("without_token"), pageWindow))))
+	return promql.Unless(both(promql.Gt(above(share, 0.01), times(2, usually)), above(served, 0)),
+		promql.Or(promql.Unless(waited, held, promql.On(modelLabels...)), fell))
 }
 
 // behindStandstill returns withoutToken for models with a rank or an engine that makes no progress. A balancer that

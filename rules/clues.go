@@ -174,7 +174,12 @@ func cameBack() promql.Expr {
 		pageWindow)
 	return promql.Or(promql.And(servedWithin(hour), promql.Or(gone, above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...)),
 		promql.And(promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)),
-			promql.Or(promql.Vector(metrics.EngineUp), promql.Vector(metrics.GPUUp)), promql.On(asker...))) // their exporter answers
+			shows(), promql.On(asker...)))
+}
+
+// shows returns series of each exporter that answers.
+func shows() promql.Expr {
+	return promql.Or(promql.Vector(metrics.EngineUp), promql.Vector(metrics.GPUUp))
 }
 
 // wayClues are about replicas and gateways that fail, and about delays before requests run.
@@ -254,7 +259,7 @@ func memoryClues() []Clue {
 		},
 		{
 			Branch: Memory, Name: "kv_tier_slow", Runbook: "BranchHeldBackQueue", Delays: FirstToken, Unit: Seconds,
-			Says:  "{engine} loads KV cache from a tier for {value} per request",
+			Says:  "{engine} spends {value} per request on loading KV cache from a tier",
 			Query: one(slowTier(pageWindow)),
 		},
 		{
@@ -264,7 +269,7 @@ func memoryClues() []Clue {
 		},
 		{
 			Branch: Queueing, Name: "admission", Runbook: "BranchHeldBackQueue", Delays: FirstToken, Unit: Seconds,
-			Says:  "Requests at {engine} wait {value} for a {reason}",
+			Says:  "Requests at {engine} wait {value} until their {reason} is compiled",
 			Query: one(heldBack("grammar", recentWindow)),
 		},
 		{
@@ -342,14 +347,21 @@ func fewerHits() promql.Expr {
 	return promql.Unless(below(hits, 0.5), promql.Ge(promql.Mul(hits, against("prompt_tokens")), promql.Num(0.7)))
 }
 
+// fewerReplicas returns the share of each model's usual replicas that serve it. Engines of an exporter that is gone may serve.
+func fewerReplicas() promql.Expr {
+	now := promql.Vector(metrics.RecordedReplicas)
+	unknown := promql.Unless(servedWithin(causeWindow), shows(), promql.On(asker...))
+	return promql.Unless(below(promql.Div(now, promql.Over("avg_over_time", promql.Offset(now, 20*minute), 3*hour)), 0.75),
+		promql.CountBy(modelLabels, unknown))
+}
+
 // engineClues are about missing engines, and about engines that are slow at the usual work.
 func engineClues() []Clue {
 	return []Clue{
 		{
 			Branch: Queueing, Name: "replicas_left", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Share,
-			Says: "{value} of the usual replicas are left",
-			Query: below(promql.Div(promql.Vector(metrics.RecordedReplicas), promql.Over("avg_over_time",
-				promql.Offset(promql.Vector(metrics.RecordedReplicas), 20*minute), 3*hour)), 0.75),
+			Says:  "{value} of the usual replicas are left",
+			Query: fewerReplicas(),
 		},
 		// at the same work, so the router is not the cause
 		{
@@ -364,9 +376,8 @@ func engineClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "steps_slow", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
-			Says: "Each token takes {value} times as long as the load explains",
-			Query: promql.Or(above(learntSlowdown(), 1.5), promql.Unless(promql.Unless(above(against("token_time"), 1.5), moreWork()),
-				learntSlowdown())),
+			Says:  "Each token takes {value} times as long as the load explains",
+			Query: promql.Or(above(learntSlowdown(), 1.5), promql.Unless(slowSteps(), learntSlowdown())),
 		},
 		{
 			Branch: Engine, Name: "unscheduled", Runbook: "BranchHostBound", Delays: FirstToken, Unit: Seconds,
@@ -563,23 +574,22 @@ func learntSlowdown() promql.Expr {
 	return promql.Avg(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.EngineSlowdown), recentWindow))
 }
 
-// moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait.
-// The steps may be at most 1.5 times as long as the additional work explains. No request costs more than a step of its
+// slowSteps returns the time between tokens of each model as a multiple of the usual time, if its engines compute no more than
+// usual, or if steps take more than 1.5 times as long as the additional work explains. No request costs more than a step of its
 // own, so a batch of n makes a step at most n times as long. If n is the usual batch, k times as many requests make the
 // step at most 1/(1-(k-1)n) times as long. An n below a tenth is not measured. A step that computes a prompt is longer by the
 // prompt's tokens that no cache holds. Bursts that queue make steps longer than any mean explains.
-func moreWork() promql.Expr {
+func slowSteps() promql.Expr {
 	longer := against("token_time")
 	bursts := promql.And(queued(), promql.Lt(longer, times(1.5, against("arrivals"))))
 	missed := func(hits promql.Expr) promql.Expr { return promql.Sub(promql.Num(1.01), hits) } // not zero
 	heavier := promql.Div(promql.Mul(against("prompt_tokens"), missed(now("prefix_hits"))), missed(usual("prefix_hits")))
 	heavier = promql.Or(heavier, against("computed")) // too few requests have no mean
 	batch := promql.Or(promql.Mul(now("running"), promql.Call("clamp_min", heavier, promql.Num(1))), now("running"))
-	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"),
-		promql.Num(0.1)), promql.On(modelLabels...))
-	return promql.Unless(now("token_time"), promql.Unless(promql.Or(below(against("computed|arrivals"), 1.3),
-		above(promql.Mul(longer, promql.Sub(promql.Num(1), more)), 1.5),
-		above(promql.Div(longer, promql.Call("clamp_min", batch, promql.Num(1))), 1.5)), bursts))
+	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"), promql.Num(0.1)))
+	slow := promql.Or(below(against("computed|arrivals"), 1.3), above(promql.Mul(longer, promql.Sub(promql.Num(1), more)), 1.5),
+		above(promql.Div(longer, promql.Call("clamp_min", batch, promql.Num(1))), 1.5))
+	return both(above(longer, 1.5), promql.Unless(slow, bursts))
 }
 
 // failInside returns the share of requests that a model's engines fail, by their own counts or by a gateway's, if it is

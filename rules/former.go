@@ -12,7 +12,7 @@ type Former struct {
 func FormerAlerts() []Former {
 	return []Former{
 		{"LLMAbortsRising", "LLMClientsGiveUp"},
-		{"LLMAdmissionStalled", "admission"},
+		{"LLMAdmissionStalled", "kv_awaited"},
 		{"LLMAnswerChanged", ""},
 		{"LLMBatchKnee", "batch_grew"},
 		{"LLMColdStart", "cold_start"},

@@ -314,11 +314,11 @@ func TestVerdict(t *testing.T) {
 		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of them fills a step
 			func(r *replica) { r.prompt, r.running, r.waiting, r.queue = 4500, 1, 9, 0.24 }},
 		{
-			"queueing. Requests at p1 wait 2.7s for a grammar.", slo.TTFT, true,
+			"queueing. Requests at p1 wait 2.7s until their grammar is compiled.", slo.TTFT, true,
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.held = 200, 1, 9, 0.24, 9 },
 		},
 		{
-			"memory. p1 loads KV cache from a tier for 800ms per request.", slo.TTFT, true,
+			"memory. p1 spends 800ms per request on loading KV cache from a tier.", slo.TTFT, true,
 			func(r *replica) { r.requests, r.ttft, r.loads = 200, 1, 0.8 },
 		},
 		{"release. 100% of the engines restarted within the hour, without more requests than before.", slo.TTFT, false, // and fall behind

@@ -69,7 +69,7 @@ func publicHangs() []Incident {
 				w.Replicas[0].Profile.Fetching = 300e6
 				w.Replicas[0].Restart(90 * time.Second)
 			}), fault(30*minute, one(0, func(r *world.Replica) { r.Engine.Fetching = 28e6 }))},
-			Page: rules.FastBurn, Clue: "kv_tier_slow", Shows: `loads KV cache from a tier for \d+s per request`,
+			Page: rules.FastBurn, Clue: "kv_tier_slow", Shows: `spends \d+s per request on loading KV cache from a tier`,
 			Report: &Report{
 				Source: "Tanguille/cluster 4593, 4636; defilantech/LLMKube 1624",
 				Said: "hit ratio 95% to 8%; running 1, waiting 5, KV 63.5%, prompt 0.0 tok/s; mean queue 41 s after 2 h 35 min, 338 s at the " +
