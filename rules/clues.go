@@ -389,16 +389,12 @@ func engineClues() []Clue {
 
 // loadClues are about more work, and about its consequences.
 func loadClues() []Clue {
+	running := promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))
 	return []Clue{
 		{
 			Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
 			Says:  "Answers are {value} times as long as usual",
 			Query: promql.Unless(above(against("output_tokens"), 2), below(against("running"), 1)),
-		},
-		{
-			Branch: Engine, Name: "engines_fail", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
-			Says:  "The engines themselves fail {value} of requests",
-			Query: failInside(),
 		},
 		{
 			Branch: Queueing, Name: "arrivals_grew", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Decimal,
@@ -424,13 +420,19 @@ func loadClues() []Clue {
 			Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
 			Says: "{value} times as many requests run at once as usual",
 			// requests do not form a batch, or the batch is at its limit, or tokens do not take longer
-			Query: promql.Unless(above(against("running"), 1.5), promql.Or(below(now("running"), 2), moreWait(),
+			Query: promql.Unless(above(against("running"), 1.5), promql.Or(below(now("running"), 2), promql.Gt(waiting(), running),
 				below(against("token_time"), 1.1))),
 		},
 		{
 			Branch: Queueing, Name: QueueLong, Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count,
 			Says:  "More requests wait or are refused ({value}) than run",
-			Query: moreWait(),
+			Query: promql.Gt(promql.Or(promql.Add(above(waiting(), 0), times(recentWindow.Seconds(), refused())), waiting()), running),
+		},
+		{
+			// after a queue, because requests wait under overload before they fail
+			Branch: Engine, Name: "engines_fail", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
+			Says:  "The engines themselves fail {value} of requests",
+			Query: failInside(),
 		},
 		{
 			Branch: Engine, Name: "no_token", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Share,
@@ -481,12 +483,6 @@ func severalOfNode() promql.Expr {
 	all := promql.CountValues(metrics.LabelGPU, node, promql.CountBy(node, servedOn(node)))
 	return promql.Mul(above(slowedByNode(), 1), promql.Call("label_replace", all, promql.Str(metrics.LabelGPU), promql.Str("$1 GPUs"),
 		promql.Str(metrics.LabelGPU), promql.Str("(.*)")), promql.On(node...).ManyToOne(metrics.LabelGPU))
-}
-
-// moreWait returns how many requests of each model wait or were refused, if these are more than run.
-func moreWait() promql.Expr {
-	return promql.Gt(promql.Or(promql.Add(above(waiting(), 0), times(recentWindow.Seconds(), refused())), waiting()),
-		promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning)))
 }
 
 // waiting returns how many requests of each model wait.
@@ -593,11 +589,11 @@ func slowSteps() promql.Expr {
 }
 
 // failInside returns the share of requests that a model's engines fail, by their own counts or by a gateway's, if it is
-// more than 0.5% and no queue explains it. Under overload, requests wait before they fail.
+// more than 0.5%.
 func failInside() promql.Expr {
 	errors := promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeError)))
 	share := promql.Div(promql.Sum(modelLabels, promql.Rate(errors, pageWindow)), above(ended(modelLabels, pageWindow), 0))
-	return promql.Unless(above(promql.Or(share, failedAtEngines()), 0.005), promql.Or(queued(), moreWait()))
+	return above(promql.Or(share, failedAtEngines()), 0.005)
 }
 
 // queued returns each model whose ended requests waited for a third of the time to their first token, if that time is at
