@@ -54,8 +54,8 @@ var (
 		Name:   "LLMModelStalled",
 		Branch: Engine,
 		Expr: promql.Or(promql.Ge(promql.Div(
-			promql.Sum(modelLabels, promql.Unless(promql.Vector(metrics.RecordedStalled), promql.Vector(metrics.RecordedOnFailedGPU),
-				promql.On(replicaLabels...))),
+			promql.Sum(modelLabels, promql.Unless(promql.Vector(metrics.RecordedStalled),
+				firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, "")), promql.On(replicaLabels...))),
 			promql.CountBy(modelLabels, promql.Max(replicaLabels, shown(metrics.EngineInfo, 0)))), promql.Num(0.5)), swallowed()),
 		Severity:    slo.Page,
 		Scope:       []string{metrics.LabelModel},

@@ -94,11 +94,12 @@ func kvLeak() promql.Expr {
 		promql.Gt(least(metrics.RequestsRunning, 0), promql.Add(times(1.1, least(metrics.RequestsRunning, 2*hour)), promql.Num(1))))
 }
 
-// kvShrank returns the size of each replica's KV cache as a share of its largest size within six hours, if a tenth or more is
-// missing. An engine that starts takes what memory is left.
-func kvShrank() promql.Expr {
-	size := promql.Vector(metrics.KVCacheCapacity)
-	return below(promql.Div(promql.Sum(replicaLabels, size), promql.Sum(replicaLabels, promql.Over("max_over_time", size, 6*hour))), 0.9)
+// kvResized returns each replica whose KV cache changed its size by a tenth or more within the hour, as the exporter saw it.
+// An engine that starts takes what memory is left.
+func kvResized() promql.Expr {
+	at := promql.Max(append([]string{metrics.LabelOld, metrics.LabelNew}, replicaLabels...),
+		promql.Vector(metrics.EngineConfigChanged, promql.Eq(metrics.LabelSetting, string(metrics.SettingKVCacheTokens))))
+	return promql.Gt(at, promql.Sub(promql.Call("time"), promql.Num(hour.Seconds())))
 }
 
 // tierLabels identify a KV cache tier of a replica.

@@ -238,9 +238,9 @@ func memoryClues() []Clue {
 			Query: one(promql.Vector(metrics.RecordedLeftGPU)),
 		},
 		{
-			Branch: Memory, Name: "kv_shrank", Runbook: "LLMEngineMemoryLost", Delays: AnyRequest, Unit: Share,
-			Says:  "The KV cache of {engine} shrank to {value} of its size within six hours",
-			Query: one(kvShrank()),
+			Branch: Memory, Name: "kv_resized", Runbook: "LLMEngineMemoryLost", Delays: AnyRequest, Unit: Bare,
+			Says:  "The KV cache of {engine} changed from {old} to {new} tokens within the hour",
+			Query: one(kvResized()),
 		},
 		{
 			Branch: Memory, Name: "kv_leak", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,
@@ -347,12 +347,14 @@ func fewerHits() promql.Expr {
 	return promql.Unless(below(hits, 0.5), promql.Ge(promql.Mul(hits, against("prompt_tokens")), promql.Num(0.7)))
 }
 
-// fewerReplicas returns the share of each model's usual replicas that serve it. Engines of an exporter that is gone may serve.
+// fewerReplicas returns the share of each model's usual replicas, those of twenty minutes ago, that serve it. Engines of an exporter that is
+// gone may serve.
 func fewerReplicas() promql.Expr {
-	now := promql.Vector(metrics.RecordedReplicas)
+	replicas := func(ago time.Duration) promql.Expr {
+		return promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Offset(promql.Vector(metrics.RequestsRunning, computes), ago)))
+	}
 	unknown := promql.Unless(servedWithin(causeWindow), shows(), promql.On(asker...))
-	return promql.Unless(below(promql.Div(now, promql.Over("avg_over_time", promql.Offset(now, 20*minute), 3*hour)), 0.75),
-		promql.CountBy(modelLabels, unknown))
+	return promql.Unless(below(promql.Div(replicas(0), replicas(20*minute)), 0.75), promql.CountBy(modelLabels, unknown))
 }
 
 // engineClues are about missing engines, and about engines that are slow at the usual work.

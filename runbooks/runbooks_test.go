@@ -285,7 +285,7 @@ func TestHandler(t *testing.T) {
 // Commands have no link, and without an address queries have none, either.
 func TestQueriesOpen(t *testing.T) {
 	for opener, want := range map[runbooks.Opener]string{
-		"https://p.example/graph?g0.expr={query}":                                           `href="https://p.example/graph?g0.expr=sum+by+%28tier%29+%28rate%28llm_engine_kv_tier_transfer_seconds_total%7Bserver%3D%22a%3A8000%22%7D%5B10m%5D%29%29"`,
+		"https://p.example/graph?g0.expr={query}":                                           `href="https://p.example/graph?g0.expr=time%28%29+-+llm_engine_start_time_seconds%7Bserver%3D%22a%3A8000%22%7D"`,
 		`https://g.example/explore?panes=%7B"a":%7B"queries":[%7B"expr":"{json}"%7D]%7D%7D`: `%5C%22a%3A8000%5C%22`,
 		"": "",
 	} {

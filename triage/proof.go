@@ -408,6 +408,8 @@ func (p *prover) missing(family string, gateway bool) gap {
 			return noProcesses
 		case metrics.EngineCPUWait.Name:
 			return noCPU
+		case metrics.GPUNVLinkErrors.Name, metrics.GPUVGPULicensed.Name: // other GPUs have neither
+			return gap{kind: feature}
 		}
 		return gap{kind: number, family: family}
 	case p.read && slices.ContainsFunc(features, func(prefix string) bool { return strings.HasPrefix(family, prefix) }):

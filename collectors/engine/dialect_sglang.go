@@ -435,7 +435,7 @@ var storageBackend = []metrics.Carry{{From: "storage_backend", To: metrics.Label
 //     overload. A stream has status 200 and reports its failure in an event. A client that left before its request ran gets a 400.
 //   - time_to_first_token_seconds observes the first token, unless it is an abort. A stream's header is sent with its first token.
 //
-// Older releases do not say which requests are streamed. So two counters may count the same failure, and no counter counts a failed stream as a failure.
+// Imitations of SGLang have these counters without the label is_streaming. So two counters may count the same failure, and no counter counts a failed stream as a failure.
 var (
 	sglangFinished = Count{From: "sglang:num_requests_total", Is: scrape.Counter, Optional: true}
 	sglangAborted  = Count{From: "sglang:num_aborted_requests_total", Is: scrape.Counter, Optional: true}
@@ -526,18 +526,13 @@ func sglangRefusedStreams() Row {
 	}
 }
 
-// sglangInvalid returns a row for 400 answers, without answers that no client received.
+// sglangInvalid returns a row for 400 answers, without answers that no client received. A stream whose client leaves while
+// it runs has no such answer.
 func sglangInvalid() Row {
 	r := answered("sglang:http_responses_total", "status_code", "400", "endpoint", "0.5.6.post2",
 		"answers 400 minus those to clients that gave up before their request ran")
-	whole := sglangWhole
-	whole.Optional = true
-	r.Tally = &Tally{Of: []Count{sglangFinished, sglangAborted, whole, sglangStreams, sglangWholeStreams}, Step: func(rose []float64) float64 {
-		partial := rose[1] - rose[3]
-		if rose[4] > 0 {
-			partial = rose[4] - rose[5] // a stream whose client leaves while it runs has no such answer
-		}
-		return rose[0] - (rose[2] - min(rose[2], max(0, partial)))
+	r.Tally = &Tally{Of: []Count{sglangAborted, sglangStreams, sglangWholeStreams}, Step: func(rose []float64) float64 {
+		return rose[0] - max(0, rose[1]-max(0, rose[2]-rose[3]))
 	}}
 	return r
 }

@@ -273,6 +273,9 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 	if !group[0].madeUp {
 		c.works(to, out, "", line{family: to, text: c.text(to.Name+"_count", out), terms: count, recipe: plain})
 	}
+	if to == metrics.TimeToFirstToken && group[0].row.Where != nil {
+		c.begun(d, group[0].row, out)
+	}
 	scale, counts := group[0].row.Scale, &recipe{from: sourcesOf(group)}
 	h := histogram{family: to, out: out, count: count, madeUp: group[0].madeUp, perStep: group[0].row.PerStep}
 	for _, bound := range slices.Sorted(maps.Keys(buckets)) {

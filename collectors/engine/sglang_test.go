@@ -32,9 +32,34 @@ func TestEndsOfSGLang(t *testing.T) {
 	parse(t, exposition(t, c)).want(t, `llm_slo_events_total{slo="availability"}`, 29)
 }
 
-// TestStreamsOfOlderSGLang checks metrics pages that do not say which requests are streamed. Their answers are counted when a
+// TestUnstreamedAnswersHaveTokens checks that answers that are not streamed did not end without a token.
+func TestUnstreamedAnswersHaveTokens(t *testing.T) {
+	p := play(t, "sglang/v0.5.23-loaded.prom")
+	p.pass(5*time.Minute, tick, func() {
+		for _, counter := range []string{"num_requests_total", "time_to_first_token_seconds_count", "request_time_per_output_token_seconds_count"} {
+			p.add("sglang:"+counter+`{engine_type="unified",is_streaming="false"`, 10)
+			p.add("sglang:"+counter+`{engine_type="unified",is_streaming="true"`, 10)
+		}
+	})
+	p.last.want(t, metrics.RequestsWithoutToken.Name, 0)
+}
+
+// TestUnstreamedClientsThatLeave checks that an unstreamed request whose client leaves is aborted, and not also invalid.
+func TestUnstreamedClientsThatLeave(t *testing.T) {
+	p := play(t, "sglang/v0.5.23-loaded.prom")
+	p.pass(time.Minute, tick, nil)
+	p.pass(tick, tick, func() {
+		p.add(`sglang:num_requests_total{engine_type="unified",is_streaming="false"`, 120)
+		p.add(`sglang:request_time_per_output_token_seconds_count{engine_type="unified",is_streaming="false"`, 100)
+		p.add("sglang:num_aborted_requests_total", 20)
+		p.add(`sglang:http_responses_total{endpoint="/v1/completions",method="POST",status_code="400"`, 20)
+	})
+	p.last.want(t, metrics.Requests.Name+`{outcome="invalid"}`, 3)
+}
+
+// TestStreamsOfAnImitation checks metrics pages that do not say which requests are streamed. Their answers are counted when a
 // stream begins, so streams that run are not refused, and an answer whose client left is not good.
-func TestStreamsOfOlderSGLang(t *testing.T) {
+func TestStreamsOfAnImitation(t *testing.T) {
 	p := play(t, "sglang/v0.5.23-loaded.prom")
 	p.order = slices.DeleteFunc(p.order, func(line string) bool { return strings.Contains(line, `is_streaming="false"`) })
 	for i, line := range p.order {

@@ -362,7 +362,7 @@ var shapes = []shape{
 		shape: "abort", runtime: metrics.SGLang,
 		how:  "five streams that ran, five requests in the queue, answered 400 to nobody: 0.5.16 srt/managers/tokenizer_manager.py",
 		past: times(1, sglang200, sglangOld), counts: times(5, sglang200, sglangOld, sglangLeft).and(times(5, sglang400, sglangLeft)),
-		client: client{good: nine, left: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeAbort: ten, metrics.OutcomeInvalid: 5},
+		client: client{good: nine, left: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeAbort: ten},
 	},
 	{
 		shape: "abort", runtime: metrics.TGI, how: "router/src/infer: dropped", counts: times(ten, tgiLeft),

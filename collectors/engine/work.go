@@ -156,6 +156,25 @@ func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metr
 	}
 }
 
+// begun adds to a unit the first tokens that no user waited for, of answers that are not streamed: such a request has not ended
+// without a token.
+func (c *compiler) begun(d *Dialect, r *Row, out [outLabels]string) {
+	i := slices.IndexFunc(c.working, func(u unit) bool { return u.key == unitOf(out) })
+	rest := line{family: r.To, text: c.text(r.To.Name+"_count", out) + " not streamed", recipe: plain}
+	for _, s := range c.page.Find(r.From, r.Is).Samples {
+		if s.Suffix != "count" || matches(s.Labels, r.Where) {
+			continue
+		}
+		if e, err := c.entry(d, &Row{From: r.From}, s, nil); err == nil && sameReplica(e.out, out) {
+			rest.terms = append(rest.terms, term{s.Index})
+			c.use(term{s.Index}, metrics.Counter)
+		}
+	}
+	if i >= 0 && rest.terms != nil {
+		c.working[i].firsts = append(c.working[i].firsts, rest)
+	}
+}
+
 // prompts adds an output line to the prompts of its unit.
 func (c *compiler) prompts(key [outLabels]string, to *metrics.Family, l line) {
 	if c.prompted == nil {
