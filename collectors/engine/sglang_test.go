@@ -36,9 +36,9 @@ func TestEndsOfSGLang(t *testing.T) {
 func TestUnstreamedAnswersHaveTokens(t *testing.T) {
 	p := play(t, "sglang/v0.5.23-loaded.prom")
 	p.pass(5*time.Minute, tick, func() {
-		for _, counter := range []string{"num_requests_total", "time_to_first_token_seconds_count", "request_time_per_output_token_seconds_count"} {
-			p.add("sglang:"+counter+`{engine_type="unified",is_streaming="false"`, 10)
-			p.add("sglang:"+counter+`{engine_type="unified",is_streaming="true"`, 10)
+		for _, of := range []string{"num_requests_total", "time_to_first_token_seconds_count", "request_time_per_output_token_seconds_count"} {
+			p.add("sglang:"+of+`{engine_type="unified",is_streaming="false"`, 10)
+			p.add("sglang:"+of+`{engine_type="unified",is_streaming="true"`, 10)
 		}
 	})
 	p.last.want(t, metrics.RequestsWithoutToken.Name, 0)
