@@ -529,3 +529,86 @@ func atIdlePower() promql.Expr {
 	}
 	return promql.Lt(drawn(minute), times(0.5, drawn(hour)))
 }
+
+// cameBack returns the engines that were gone within the last five minutes, or restarted.
+func cameBack() promql.Expr {
+	gone := promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|connection_closed")),
+		pageWindow)
+	return promql.Or(promql.And(servedWithin(hour), promql.Or(gone, above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...)),
+		promql.And(promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)),
+			shows(), promql.On(asker...)))
+}
+
+// shows returns series of each exporter that answers.
+func shows() promql.Expr {
+	return promql.Or(promql.Vector(metrics.EngineUp), promql.Vector(metrics.GPUUp))
+}
+
+// fewerReplicas returns the share of each model's usual replicas, those of twenty minutes ago, that serve it. Engines of an
+// exporter that is gone may serve.
+func fewerReplicas() promql.Expr {
+	replicas := func(ago time.Duration) promql.Expr {
+		return promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Offset(promql.Vector(metrics.RequestsRunning, computes), ago)))
+	}
+	unknown := promql.Unless(servedWithin(causeWindow), shows(), promql.On(asker...))
+	return promql.Unless(below(promql.Div(replicas(0), replicas(20*minute)), 0.75), promql.CountBy(modelLabels, unknown))
+}
+
+// unscheduled returns how many seconds longer first tokens take than the scheduler of their replica explains, if
+// that is most of their time.
+func unscheduled() promql.Expr {
+	return promql.Gt(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineUnscheduled)), 0.1),
+		times(0.5, mean(metrics.TimeToFirstToken, replicaLabels, recentWindow)))
+}
+
+// learntSlowdown returns the duration of each model's steps as a multiple of the usual duration at the same load, if
+// exporters have learnt the usual duration. The highest of two minutes counts, because steps may be slow for part of
+// each minute.
+func learntSlowdown() promql.Expr {
+	return promql.Avg(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.EngineSlowdown), recentWindow))
+}
+
+// slowSteps returns the time between tokens of each model as a multiple of the usual time, if its engines compute no more than
+// usual, or if steps take more than 1.5 times as long as the additional work explains. No request costs more than a step of its
+// own, so a batch of n makes a step at most n times as long. If n is the usual batch, k times as many requests make the
+// step at most 1/(1-(k-1)n) times as long. An n below a tenth is not measured. A step that computes a prompt is longer by the
+// prompt's tokens that no cache holds. Bursts that queue make steps longer than any mean explains.
+func slowSteps() promql.Expr {
+	longer := against("token_time")
+	bursts := promql.And(queued(), promql.Lt(longer, times(1.5, against("arrivals"))))
+	missed := func(hits promql.Expr) promql.Expr { return promql.Sub(promql.Num(1.01), hits) } // not zero
+	heavier := promql.Div(promql.Mul(against("prompt_tokens"), missed(now("prefix_hits"))), missed(usual("prefix_hits")))
+	heavier = promql.Or(heavier, against("computed")) // too few requests have no mean
+	batch := promql.Or(promql.Mul(now("running"), promql.Call("clamp_min", heavier, promql.Num(1))), now("running"))
+	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"), promql.Num(0.1)))
+	slow := promql.Or(below(against("computed|arrivals"), 1.3), above(promql.Mul(longer, promql.Sub(promql.Num(1), more)), 1.5),
+		above(promql.Div(longer, promql.Call("clamp_min", batch, promql.Num(1))), 1.5))
+	return both(above(longer, 1.5), promql.Unless(slow, bursts))
+}
+
+// failInside returns the share of requests that a model's engines fail, by their own counts or by a gateway's, if it is
+// more than 0.5%.
+func failInside() promql.Expr {
+	errors := promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeError)))
+	share := promql.Div(promql.Sum(modelLabels, promql.Rate(errors, pageWindow)), above(ended(modelLabels, pageWindow), 0))
+	return above(promql.Or(share, failedAtEngines()), 0.005)
+}
+
+// servedWithin returns each replica that served a model within a window.
+func servedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
+	return promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), window))
+}
+
+// stopped returns each engine that served a model within the hour and is down now. An engine whose metrics were read too late
+// only once may be up.
+func stopped(m ...*promql.Matcher) promql.Expr {
+	late := promql.And(promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")),
+		above(promql.Over("max_over_time", promql.Vector(metrics.EngineUp), recentWindow), 0), promql.On(pageLabels...))
+	return promql.Mul(servedWithin(hour, m...), promql.Unless(down(), late, promql.On(pageLabels...)), promql.On(pageLabels...).ManyToOne())
+}
+
+// doubled returns the mean of the last two minutes if it is above a limit and at least twice the mean of the day before.
+func doubled(limit float64, of promql.Expr) promql.Expr {
+	now := promql.Over("avg_over_time", of, recentWindow)
+	return promql.Unless(above(now, limit), promql.Gt(times(2, promql.Over("avg_over_time", promql.Offset(of, hour), day)), now))
+}

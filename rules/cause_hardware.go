@@ -281,3 +281,30 @@ func underGPU(alerts ...*Alert) []Quiet {
 	}
 	return q
 }
+
+// allThrottled returns the models with more than one GPU whose clocks are all lowered.
+func allThrottled() promql.Expr {
+	return promql.And(above(promql.Vector(metrics.RecordedModelGPUs), 1), promql.Ge(promql.Vector(metrics.RecordedThrottledGPUs),
+		promql.Num(1)))
+}
+
+// crowded returns the share of the time in which other processes compute on a GPU of each model, if it is more than
+// a quarter and twice its value of the day before.
+func crowded() promql.Expr {
+	return promql.Max(slices.Concat(modelLabels, gpuLabels[1:]), doubled(0.25, promql.Vector(metrics.EngineGPUOthers)))
+}
+
+// slowedByNode returns the number of a model's slowed GPUs, by node and reason.
+func slowedByNode() promql.Expr {
+	return promql.CountBy(append([]string{metrics.LabelInstance, metrics.LabelReason}, modelLabels...),
+		servedBy(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), metrics.LabelReason))
+}
+
+// severalOfNode returns the number of a model's slowed GPUs on each node that has more than one of them. The label gpu
+// holds how many GPUs of that node the model has.
+func severalOfNode() promql.Expr {
+	node := append([]string{metrics.LabelInstance}, modelLabels...)
+	all := promql.CountValues(metrics.LabelGPU, node, promql.CountBy(node, servedOn(node)))
+	return promql.Mul(above(slowedByNode(), 1), promql.Call("label_replace", all, promql.Str(metrics.LabelGPU), promql.Str("$1 GPUs"),
+		promql.Str(metrics.LabelGPU), promql.Str("(.*)")), promql.On(node...).ManyToOne(metrics.LabelGPU))
+}

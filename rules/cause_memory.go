@@ -158,3 +158,17 @@ func preempting(window time.Duration, m ...*promql.Matcher) promql.Expr {
 		above(ratio(promql.Vector(metrics.Preemptions, m...), promql.CountOf(metrics.TimeToFirstToken, m...), replicaLabels, window, 0), 0.2),
 		above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Preemptions, m...), window)), 5))
 }
+
+// awaited returns the number of adapters that requests need at each replica that swaps, and in the label reason the
+// adapter with the most running requests.
+func awaited() promql.Expr {
+	used := promql.Max(append([]string{metrics.LabelLora}, replicaLabels...),
+		promql.Over("changes", promql.Vector(metrics.LoraRequested), pageWindow))
+	most := promql.Call("label_replace", promql.TopK(1, replicaLabels, promql.Add(used, promql.Num(1))), promql.Str(metrics.LabelReason),
+		promql.Str("$1"), promql.Str(metrics.LabelLora), promql.Str("(.*)"))
+	return promql.Mul(promql.Call("clamp_max", most, promql.Num(1)), promql.Max(replicaLabels, swapping()),
+		promql.On(replicaLabels...).ManyToOne())
+}
+
+// swapping selects the engines at which requests wait because they need more adapters than fit.
+func swapping() promql.Expr { return above(promql.Vector(metrics.LorasContended), 0) }

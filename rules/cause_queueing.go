@@ -112,3 +112,31 @@ func slowTier(window time.Duration) promql.Expr {
 	perRequest := promql.Div(loads, above(promql.Sum(replicaLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window)), 0))
 	return promql.Gt(above(perRequest, 0.25), times(1./3, mean(metrics.TimeToFirstToken, replicaLabels, window)))
 }
+
+// waiting returns how many requests of each model wait.
+func waiting() promql.Expr { return promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)) }
+
+// queued returns each model whose ended requests waited for a third of the time to their first token, if that time is at
+// least a quarter of a second. A queue that lasts for seconds is seldom there when the engine is read.
+func queued() promql.Expr {
+	first := promql.Sum(modelLabels, promql.Vector(meanIn(recentWindow), ofStage(metrics.StageFirstToken)))
+	return both(above(now(QueueShare), 1./3), above(first, 0.25))
+}
+
+// moreArrive returns the arriving requests as a multiple of the usual number, unless no request waits or is refused.
+// The excess must be more than chance explains, which means more than three standard deviations of the number that
+// usually arrives in the window.
+func moreArrive() promql.Expr {
+	more := promql.Sub(against("arrivals"), promql.Num(1))
+	arrived := promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.RequestsArrived, answersUsers), recentWindow))
+	deviations := promql.Div(promql.Mul(promql.Mul(more, more), arrived), against("arrivals")) // squared
+	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
+	return promql.Unless(promql.And(above(against("arrivals"), 1.3), above(deviations, 9)),
+		promql.Unless(promql.Equal(waited, promql.Num(0)), promql.Or(above(refused(), 0), queued())))
+}
+
+// refused returns how many requests of each model the engines refuse per second.
+func refused() promql.Expr {
+	return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome,
+		string(metrics.OutcomeRejected))), recentWindow))
+}

@@ -118,3 +118,34 @@ func failedByVersion() promql.Expr {
 	all := above(of(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)), 0)
 	return promql.Div(promql.Or(of(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), times(0, all)), all)
 }
+
+// restartedWorse returns the share of each model's engines that restarted within the hour. The share is at least a
+// half, no more requests arrive than usual, no KV cache is full, and a cold start alone does not explain the burn:
+// a quarter of an hour has passed, or the prefix cache is not merely filling again. The cache is not merely filling
+// if tokens take longer without a backlog that makes the batch large, or the queue grows although tokens take no
+// longer, or far more tokens are computed.
+func restartedWorse() promql.Expr {
+	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
+	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
+		atLeast(10, recentWindow), below(against("token_time"), 1.3))
+	wasteful := above(against("computed"), 2)
+	fills := below(above(against("prefix_hits"), 0.1), 0.9)
+	return promql.Unless(
+		both(promql.Call("clamp_max", promql.Ge(restartedShare(hour), promql.Num(0.5)), promql.Num(1)), below(against("arrivals"), 1.3)),
+		promql.Or(promql.Unless(promql.Vector(metrics.RecordedYoung), promql.Unless(promql.Or(promql.Or(slower, behind), wasteful), fills)),
+			promql.Vector(metrics.RecordedFullCache)))
+}
+
+// restartedShare returns the share of each model's engines that started within a window, while others may have ended.
+func restartedShare(window time.Duration) promql.Expr {
+	return promql.Div(promql.CountBy(modelLabels, promql.Max(replicaLabels,
+		promql.Over("last_over_time", promql.Vector(metrics.RecordedStarted), window))),
+		promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))))
+}
+
+// freshlyStarted returns the share of each model's engines whose caches are empty and whose kernels compile.
+func freshlyStarted() promql.Expr {
+	engines := promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))
+	return promql.Div(promql.CountBy(modelLabels, promql.And(engines, younger(coldFor), promql.On(pageLabels...))),
+		promql.CountBy(modelLabels, engines))
+}

@@ -254,3 +254,39 @@ func failsAlone() promql.Expr {
 	fails := promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, promql.Eq(metrics.LabelRole, "")))
 	return both(above(fails, 1./3), few(causeWindow), few(recentWindow))
 }
+
+// hotReplica returns the share of a model's requests that arrive at a replica with a queue, if another replica of its role
+// without a queue gets less than a third as many.
+func hotReplica() promql.Expr {
+	peers := inRole(modelLabels)
+	arrive := promql.Sum(inRole(replicaLabels), promql.Increase(promql.Vector(metrics.RequestsArrived, computes), recentWindow))
+	wait := promql.Sum(inRole(replicaLabels), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
+	idle := promql.Min(peers, promql.And(arrive, promql.Lt(wait, promql.Num(0.1))))
+	hot := promql.Gt(promql.And(promql.Ge(arrive, promql.Num(20)), above(wait, 1)), times(3, idle), promql.On(peers...).ManyToOne())
+	return promql.Max(replicaLabels, promql.Div(hot, promql.Sum(peers, arrive), promql.On(peers...).ManyToOne()))
+}
+
+// onTheWay returns how much later first tokens are at a model's gateway than at its engines, if the difference is
+// most of their time.
+func onTheWay(window time.Duration) promql.Expr {
+	engines := promql.Sum(modelLabels, promql.Vector(meanIn(window), ofStage(metrics.StageFirstToken)))
+	late := promql.Sub(mean(metrics.TimeToFirstToken, modelLabels, window, gatewayRole()), engines)
+	return both(promql.Gt(late, promql.Call("clamp_min", engines, promql.Num(0.1))), atLeast(10, window))
+}
+
+// slowAtSteps returns the time between tokens of each replica whose steps take at least a given multiple of its peers'
+// time.
+func slowAtSteps(times float64) promql.Expr {
+	slow := above(promql.Vector(metrics.RecordedSkew, promql.Eq(metrics.LabelReason, skewStep)), times)
+	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaTime, ofStage(metrics.StageNextToken))), slow,
+		promql.On(replicaLabels...))
+}
+
+// lonelyReplica returns the slowest replica of a stage, if it takes at least three times as long as the best and at
+// most half of the replicas do.
+func lonelyReplica(stage string) promql.Expr {
+	slow := promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaSlow, ofStage(stage)))
+	return promql.And(promql.TopK(1, modelLabels, slow),
+		promql.Le(promql.CountBy(modelLabels, slow), times(0.5, promql.CountBy(modelLabels, promql.Vector(metrics.RecordedReplicaTime,
+			ofStage(stage))))), promql.On(modelLabels...))
+}

@@ -168,20 +168,6 @@ func goneClues() []Clue {
 	}
 }
 
-// cameBack returns the engines that were gone within the last five minutes, or restarted.
-func cameBack() promql.Expr {
-	gone := promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|connection_closed")),
-		pageWindow)
-	return promql.Or(promql.And(servedWithin(hour), promql.Or(gone, above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...)),
-		promql.And(promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)),
-			shows(), promql.On(asker...)))
-}
-
-// shows returns series of each exporter that answers.
-func shows() promql.Expr {
-	return promql.Or(promql.Vector(metrics.EngineUp), promql.Vector(metrics.GPUUp))
-}
-
 // wayClues are about replicas and gateways that fail, and about delays before requests run.
 func wayClues() []Clue {
 	return []Clue{
@@ -216,17 +202,6 @@ func wayClues() []Clue {
 			Query: one(awaited()),
 		},
 	}
-}
-
-// hotReplica returns the share of a model's requests that arrive at a replica with a queue, if another replica of its role
-// without a queue gets less than a third as many.
-func hotReplica() promql.Expr {
-	peers := inRole(modelLabels)
-	arrive := promql.Sum(inRole(replicaLabels), promql.Increase(promql.Vector(metrics.RequestsArrived, computes), recentWindow))
-	wait := promql.Sum(inRole(replicaLabels), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
-	idle := promql.Min(peers, promql.And(arrive, promql.Lt(wait, promql.Num(0.1))))
-	hot := promql.Gt(promql.And(promql.Ge(arrive, promql.Num(20)), above(wait, 1)), times(3, idle), promql.On(peers...).ManyToOne())
-	return promql.Max(replicaLabels, promql.Div(hot, promql.Sum(peers, arrive), promql.On(peers...).ManyToOne()))
 }
 
 // memoryClues are about room for KV cache and about lost KV cache.
@@ -340,23 +315,6 @@ func requestClues() []Clue {
 	}
 }
 
-// fewerHits returns the hit ratio as a multiple of the usual ratio, if it is below a half, and prompts do not also find fewer
-// tokens only because more of their tokens are new.
-func fewerHits() promql.Expr {
-	hits := against("prefix_hits")
-	return promql.Unless(below(hits, 0.5), promql.Ge(promql.Mul(hits, against("prompt_tokens")), promql.Num(0.7)))
-}
-
-// fewerReplicas returns the share of each model's usual replicas, those of twenty minutes ago, that serve it. Engines of an exporter that is
-// gone may serve.
-func fewerReplicas() promql.Expr {
-	replicas := func(ago time.Duration) promql.Expr {
-		return promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Offset(promql.Vector(metrics.RequestsRunning, computes), ago)))
-	}
-	unknown := promql.Unless(servedWithin(causeWindow), shows(), promql.On(asker...))
-	return promql.Unless(below(promql.Div(replicas(0), replicas(20*minute)), 0.75), promql.CountBy(modelLabels, unknown))
-}
-
 // engineClues are about missing engines, and about engines that are slow at the usual work.
 func engineClues() []Clue {
 	return []Clue{
@@ -454,42 +412,6 @@ func loadClues() []Clue {
 	}
 }
 
-// allThrottled returns the models with more than one GPU whose clocks are all lowered.
-func allThrottled() promql.Expr {
-	return promql.And(above(promql.Vector(metrics.RecordedModelGPUs), 1), promql.Ge(promql.Vector(metrics.RecordedThrottledGPUs),
-		promql.Num(1)))
-}
-
-// crowded returns the share of the time in which other processes compute on a GPU of each model, if it is more than
-// a quarter and twice its value of the day before.
-func crowded() promql.Expr {
-	return promql.Max(slices.Concat(modelLabels, gpuLabels[1:]), doubled(0.25, promql.Vector(metrics.EngineGPUOthers)))
-}
-
-// doubled returns the mean of the last two minutes if it is above a limit and at least twice the mean of the day before.
-func doubled(limit float64, of promql.Expr) promql.Expr {
-	now := promql.Over("avg_over_time", of, recentWindow)
-	return promql.Unless(above(now, limit), promql.Gt(times(2, promql.Over("avg_over_time", promql.Offset(of, hour), day)), now))
-}
-
-// slowedByNode returns the number of a model's slowed GPUs, by node and reason.
-func slowedByNode() promql.Expr {
-	return promql.CountBy(append([]string{metrics.LabelInstance, metrics.LabelReason}, modelLabels...),
-		servedBy(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), metrics.LabelReason))
-}
-
-// severalOfNode returns the number of a model's slowed GPUs on each node that has more than one of them. The label gpu
-// holds how many GPUs of that node the model has.
-func severalOfNode() promql.Expr {
-	node := append([]string{metrics.LabelInstance}, modelLabels...)
-	all := promql.CountValues(metrics.LabelGPU, node, promql.CountBy(node, servedOn(node)))
-	return promql.Mul(above(slowedByNode(), 1), promql.Call("label_replace", all, promql.Str(metrics.LabelGPU), promql.Str("$1 GPUs"),
-		promql.Str(metrics.LabelGPU), promql.Str("(.*)")), promql.On(node...).ManyToOne(metrics.LabelGPU))
-}
-
-// waiting returns how many requests of each model wait.
-func waiting() promql.Expr { return promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)) }
-
 // one keeps the worst series of each model.
 func one(e promql.Expr) promql.Expr { return promql.TopK(1, modelLabels, e) }
 
@@ -556,152 +478,4 @@ func tokenTime() promql.Expr {
 		return promql.Vector(meanIn(window), ofStage(metrics.StageNextToken))
 	}
 	return promql.Or(in(minute), in(recentWindow), in(pageWindow))
-}
-
-// unscheduled returns how many seconds longer first tokens take than the scheduler of their replica explains, if
-// that is most of their time.
-func unscheduled() promql.Expr {
-	return promql.Gt(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineUnscheduled)), 0.1),
-		times(0.5, mean(metrics.TimeToFirstToken, replicaLabels, recentWindow)))
-}
-
-// learntSlowdown returns the duration of each model's steps as a multiple of the usual duration at the same load, if
-// exporters have learnt the usual duration. The highest of two minutes counts, because steps may be slow for part of
-// each minute.
-func learntSlowdown() promql.Expr {
-	return promql.Avg(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.EngineSlowdown), recentWindow))
-}
-
-// slowSteps returns the time between tokens of each model as a multiple of the usual time, if its engines compute no more than
-// usual, or if steps take more than 1.5 times as long as the additional work explains. No request costs more than a step of its
-// own, so a batch of n makes a step at most n times as long. If n is the usual batch, k times as many requests make the
-// step at most 1/(1-(k-1)n) times as long. An n below a tenth is not measured. A step that computes a prompt is longer by the
-// prompt's tokens that no cache holds. Bursts that queue make steps longer than any mean explains.
-func slowSteps() promql.Expr {
-	longer := against("token_time")
-	bursts := promql.And(queued(), promql.Lt(longer, times(1.5, against("arrivals"))))
-	missed := func(hits promql.Expr) promql.Expr { return promql.Sub(promql.Num(1.01), hits) } // not zero
-	heavier := promql.Div(promql.Mul(against("prompt_tokens"), missed(now("prefix_hits"))), missed(usual("prefix_hits")))
-	heavier = promql.Or(heavier, against("computed")) // too few requests have no mean
-	batch := promql.Or(promql.Mul(now("running"), promql.Call("clamp_min", heavier, promql.Num(1))), now("running"))
-	more := promql.Mul(promql.Sub(against("computed|arrivals"), promql.Num(1)), promql.Call("clamp_min", usual("running"), promql.Num(0.1)))
-	slow := promql.Or(below(against("computed|arrivals"), 1.3), above(promql.Mul(longer, promql.Sub(promql.Num(1), more)), 1.5),
-		above(promql.Div(longer, promql.Call("clamp_min", batch, promql.Num(1))), 1.5))
-	return both(above(longer, 1.5), promql.Unless(slow, bursts))
-}
-
-// failInside returns the share of requests that a model's engines fail, by their own counts or by a gateway's, if it is
-// more than 0.5%.
-func failInside() promql.Expr {
-	errors := promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeError)))
-	share := promql.Div(promql.Sum(modelLabels, promql.Rate(errors, pageWindow)), above(ended(modelLabels, pageWindow), 0))
-	return above(promql.Or(share, failedAtEngines()), 0.005)
-}
-
-// queued returns each model whose ended requests waited for a third of the time to their first token, if that time is at
-// least a quarter of a second. A queue that lasts for seconds is seldom there when the engine is read.
-func queued() promql.Expr {
-	first := promql.Sum(modelLabels, promql.Vector(meanIn(recentWindow), ofStage(metrics.StageFirstToken)))
-	return both(above(now(QueueShare), 1./3), above(first, 0.25))
-}
-
-// moreArrive returns the arriving requests as a multiple of the usual number, unless no request waits or is refused.
-// The excess must be more than chance explains, which means more than three standard deviations of the number that
-// usually arrives in the window.
-func moreArrive() promql.Expr {
-	more := promql.Sub(against("arrivals"), promql.Num(1))
-	arrived := promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.RequestsArrived, answersUsers), recentWindow))
-	deviations := promql.Div(promql.Mul(promql.Mul(more, more), arrived), against("arrivals")) // squared
-	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
-	return promql.Unless(promql.And(above(against("arrivals"), 1.3), above(deviations, 9)),
-		promql.Unless(promql.Equal(waited, promql.Num(0)), promql.Or(above(refused(), 0), queued())))
-}
-
-// refused returns how many requests of each model the engines refuse per second.
-func refused() promql.Expr {
-	return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome,
-		string(metrics.OutcomeRejected))), recentWindow))
-}
-
-// restartedWorse returns the share of each model's engines that restarted within the hour. The share is at least a
-// half, no more requests arrive than usual, no KV cache is full, and a cold start alone does not explain the burn:
-// a quarter of an hour has passed, or the prefix cache is not merely filling again. The cache is not merely filling
-// if tokens take longer without a backlog that makes the batch large, or the queue grows although tokens take no
-// longer, or far more tokens are computed.
-func restartedWorse() promql.Expr {
-	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
-	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
-		atLeast(10, recentWindow), below(against("token_time"), 1.3))
-	wasteful := above(against("computed"), 2)
-	fills := below(above(against("prefix_hits"), 0.1), 0.9)
-	return promql.Unless(
-		both(promql.Call("clamp_max", promql.Ge(restartedShare(hour), promql.Num(0.5)), promql.Num(1)), below(against("arrivals"), 1.3)),
-		promql.Or(promql.Unless(promql.Vector(metrics.RecordedYoung), promql.Unless(promql.Or(promql.Or(slower, behind), wasteful), fills)),
-			promql.Vector(metrics.RecordedFullCache)))
-}
-
-// restartedShare returns the share of each model's engines that started within a window, while others may have ended.
-func restartedShare(window time.Duration) promql.Expr {
-	return promql.Div(promql.CountBy(modelLabels, promql.Max(replicaLabels,
-		promql.Over("last_over_time", promql.Vector(metrics.RecordedStarted), window))),
-		promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))))
-}
-
-// freshlyStarted returns the share of each model's engines whose caches are empty and whose kernels compile.
-func freshlyStarted() promql.Expr {
-	engines := promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))
-	return promql.Div(promql.CountBy(modelLabels, promql.And(engines, younger(coldFor), promql.On(pageLabels...))),
-		promql.CountBy(modelLabels, engines))
-}
-
-// onTheWay returns how much later first tokens are at a model's gateway than at its engines, if the difference is
-// most of their time.
-func onTheWay(window time.Duration) promql.Expr {
-	engines := promql.Sum(modelLabels, promql.Vector(meanIn(window), ofStage(metrics.StageFirstToken)))
-	late := promql.Sub(mean(metrics.TimeToFirstToken, modelLabels, window, gatewayRole()), engines)
-	return both(promql.Gt(late, promql.Call("clamp_min", engines, promql.Num(0.1))), atLeast(10, window))
-}
-
-// servedWithin returns each replica that served a model within a window.
-func servedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
-	return promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), window))
-}
-
-// stopped returns each engine that served a model within the hour and is down now. An engine whose metrics were read too late
-// only once may be up.
-func stopped(m ...*promql.Matcher) promql.Expr {
-	late := promql.And(promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")),
-		above(promql.Over("max_over_time", promql.Vector(metrics.EngineUp), recentWindow), 0), promql.On(pageLabels...))
-	return promql.Mul(servedWithin(hour, m...), promql.Unless(down(), late, promql.On(pageLabels...)), promql.On(pageLabels...).ManyToOne())
-}
-
-// awaited returns the number of adapters that requests need at each replica that swaps, and in the label reason the
-// adapter with the most running requests.
-func awaited() promql.Expr {
-	used := promql.Max(append([]string{metrics.LabelLora}, replicaLabels...),
-		promql.Over("changes", promql.Vector(metrics.LoraRequested), pageWindow))
-	most := promql.Call("label_replace", promql.TopK(1, replicaLabels, promql.Add(used, promql.Num(1))), promql.Str(metrics.LabelReason),
-		promql.Str("$1"), promql.Str(metrics.LabelLora), promql.Str("(.*)"))
-	return promql.Mul(promql.Call("clamp_max", most, promql.Num(1)), promql.Max(replicaLabels, swapping()),
-		promql.On(replicaLabels...).ManyToOne())
-}
-
-// swapping selects the engines at which requests wait because they need more adapters than fit.
-func swapping() promql.Expr { return above(promql.Vector(metrics.LorasContended), 0) }
-
-// slowAtSteps returns the time between tokens of each replica whose steps take at least a given multiple of its peers'
-// time.
-func slowAtSteps(times float64) promql.Expr {
-	slow := above(promql.Vector(metrics.RecordedSkew, promql.Eq(metrics.LabelReason, skewStep)), times)
-	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaTime, ofStage(metrics.StageNextToken))), slow,
-		promql.On(replicaLabels...))
-}
-
-// lonelyReplica returns the slowest replica of a stage, if it takes at least three times as long as the best and at
-// most half of the replicas do.
-func lonelyReplica(stage string) promql.Expr {
-	slow := promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaSlow, ofStage(stage)))
-	return promql.And(promql.TopK(1, modelLabels, slow),
-		promql.Le(promql.CountBy(modelLabels, slow), times(0.5, promql.CountBy(modelLabels, promql.Vector(metrics.RecordedReplicaTime,
-			ofStage(stage))))), promql.On(modelLabels...))
 }

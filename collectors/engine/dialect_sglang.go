@@ -435,7 +435,8 @@ var storageBackend = []metrics.Carry{{From: "storage_backend", To: metrics.Label
 //     overload. A stream has status 200 and reports its failure in an event. A client that left before its request ran gets a 400.
 //   - time_to_first_token_seconds observes the first token, unless it is an abort. A stream's header is sent with its first token.
 //
-// Imitations of SGLang have these counters without the label is_streaming. So two counters may count the same failure, and no counter counts a failed stream as a failure.
+// So two counters may count the same failure, and no counter counts a failed stream as a failure. Imitations of SGLang have
+// these counters without the label is_streaming.
 var (
 	sglangFinished = Count{From: "sglang:num_requests_total", Is: scrape.Counter, Optional: true}
 	sglangAborted  = Count{From: "sglang:num_aborted_requests_total", Is: scrape.Counter, Optional: true}

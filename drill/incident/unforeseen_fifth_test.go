@@ -262,7 +262,7 @@ func fifthTraffic() []unforeseen {
 			"«more requests»: as many requests as ever in all, and three replicas that idle; not engine: replica 2 is no slower than its load makes it. Triage at 6 and 15 minutes: the " +
 			"same. After 30 minutes nobody is late any more: no new page",
 		page:    `routing\. .*hermes-3-8b-tgi-2\b`,
-		fleet:   world.Fleet{Profile: sticky, Replicas: 4, Runtimes: []metrics.Runtime{metrics.TGI}, Shares: ones(4)},
+		fleet:   world.Fleet{Profile: sticky, Replicas: 4, Runtimes: []metrics.Runtime{metrics.TGI}, Shares: even(4)},
 		lived:   2 * time.Hour,
 		history: 30 * minute, lasts: 40 * minute,
 		options: play.Options{Relabel: func(l labels.Labels) labels.Labels {
@@ -270,7 +270,7 @@ func fifthTraffic() []unforeseen {
 		}},
 		faults: []incident.Fault{
 			then(0, func(w *world.World) { w.Fleet.Shares = []float64{1, 1, 9, 1} }),
-			then(24*minute, func(w *world.World) { w.Fleet.Shares = ones(4) }),
+			then(24*minute, func(w *world.World) { w.Fleet.Shares = even(4) }),
 		},
 	}
 
@@ -392,7 +392,7 @@ func fifthHarmless() []unforeseen {
 		story: "four TGIs become vLLMs under the same model, the same pods and addresses, one every four minutes, drained and loaded for 90 s: the old engine's series end, and first tokens and " +
 			"gaps between tokens are counted for the first time; both meet the objectives, the gaps at 26 to 30 of 50 ms",
 		right:   "nobody is woken; at most one ticket. Triage at 6 and 15 minutes: HEALTHY, or a restart or a release with low confidence",
-		fleet:   world.Fleet{Profile: migrated, Replicas: 4, Runtimes: []metrics.Runtime{metrics.TGI}, Shares: ones(4)},
+		fleet:   world.Fleet{Profile: migrated, Replicas: 4, Runtimes: []metrics.Runtime{metrics.TGI}, Shares: even(4)},
 		history: 2 * time.Hour, lasts: 70 * minute,
 	}
 	for i := range 4 {

@@ -14,15 +14,6 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// ones returns equal shares for n replicas.
-func ones(n int) []float64 {
-	s := make([]float64, n)
-	for i := range s {
-		s[i] = 1
-	}
-	return s
-}
-
 // exporterOut ends the exporter for a time.
 func exporterOut(at, long time.Duration) []incident.Fault {
 	return []incident.Fault{
@@ -74,7 +65,7 @@ func unforeseenSecond() []unforeseen {
 		story: "a rolling restart of the same version, drained, over 20 minutes and with the exporter, empties the prefix caches of eight replicas; agents' histories of 4,000 tokens are computed anew, and hits come back over an hour",
 		right: "page; prefill: prefix cache hits fell. Half right: «restarted» (release) if the hits are in the message. Not queueing, not too few replicas, not slow engines",
 		page:  `(engine\. \S+ started minutes ago|prefill\. The prefix)`,
-		fleet: world.Fleet{Profile: agents, Replicas: 8, Runtimes: vllm, Shares: ones(8)}, history: 2 * time.Hour, lasts: 45 * minute,
+		fleet: world.Fleet{Profile: agents, Replicas: 8, Runtimes: vllm, Shares: even(8)}, history: 2 * time.Hour, lasts: 45 * minute,
 		faults: append(exporterOut(6*minute, 40*time.Second), exporterOut(12*minute, 40*time.Second)...),
 	}
 	for i := range 8 {
