@@ -80,6 +80,27 @@ func TestStreamsOfAnImitation(t *testing.T) {
 	p.last.want(t, metrics.Requests.Name+`{outcome="success"}`, good[0]+15)
 }
 
+// TestTheFirstWholeAnswer checks that answers are counted once when the first answer of two tokens adds a family to the
+// metrics page, from which on their ends are computed in another way.
+func TestTheFirstWholeAnswer(t *testing.T) {
+	p := play(t, "sglang/v0.5.23-loaded.prom")
+	whole := p.order
+	p.order = slices.DeleteFunc(slices.Clone(whole), func(line string) bool { return strings.Contains(line, sglangWhole.From) })
+	p.page = strings.Join(p.order, "")
+	p.pass(time.Minute, tick, nil)
+	success, unknown := metrics.Requests.Name+`{outcome="success"}`, metrics.Requests.Name+`{outcome="unknown"}`
+	before := p.last.get(t, success)[0]
+	p.order, p.page = whole, strings.Join(whole, "")
+	p.pass(tick, tick, nil)
+	p.last.want(t, success, before)
+	p.pass(tick, tick, func() {
+		p.add(`sglang:num_requests_total{engine_type="unified",is_streaming="true"`, 3)
+		p.add(`sglang:request_time_per_output_token_seconds_count{engine_type="unified",is_streaming="true"`, 2)
+	})
+	p.last.want(t, success, before+2)
+	p.last.want(t, unknown, 1)
+}
+
 // TestEndsNeverFall checks that computed counters never fall although their inputs move at different moments: a
 // counter that falls looks like a restart.
 func TestEndsNeverFall(t *testing.T) {

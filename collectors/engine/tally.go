@@ -63,6 +63,7 @@ type summand struct {
 
 // tallied is the state of a tally.
 type tallied struct {
+	by   *Tally             // of the last reading: another row may go on with the total when the metrics page grows a family
 	last map[string]float64 // by summand.key
 	owing
 	begun   bool
@@ -104,7 +105,7 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 	}
 	for i := range all {
 		e := &all[i]
-		t := tally{Tally: r.Tally, key: c.text(r.From+" "+r.To.Name, e.out), counts: [][]summand{summands(r.From, r.Where, byOut[e.out])}}
+		t := tally{Tally: r.Tally, key: c.text(r.From+" "+r.To.Name, e.out), counts: [][]summand{summands("own", nil, byOut[e.out])}}
 		for i, of := range others {
 			t.counts = append(t.counts, summands(r.Tally.Of[i].From, r.Tally.Of[i].Where, slices.DeleteFunc(slices.Clone(of),
 				func(o entry) bool { return !compatible(o.out, e.out) })))
@@ -225,11 +226,16 @@ func (m *tallied) take(at time.Time, t *tally, values []float64) float64 {
 	if t.refused {
 		return m.refusal.rejected
 	}
-	rose := make([]float64, len(t.counts))
+	rose, other := make([]float64, len(t.counts)), m.by != nil && m.by != t.Tally
+	m.by = t.Tally
 	for i, count := range t.counts {
 		for _, of := range count {
-			now, last := of.value(values), m.last[of.key]
-			if now < last { // a process counts from zero
+			now := of.value(values)
+			last, known := m.last[of.key]
+			switch {
+			case !known && other: // the total includes what the other row made of it
+				last = now
+			case now < last: // a process counts from zero
 				last = 0
 			}
 			if !math.IsNaN(now) {
