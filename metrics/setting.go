@@ -14,6 +14,7 @@ const (
 	SettingMaxModelLen       Setting = "max_model_len"     // maximum tokens of a sequence
 	SettingMaxBatchTokens    Setting = "max_batch_tokens"  // maximum tokens of a step
 	SettingMaxSequences      Setting = "max_sequences"     // requests in the running batch
+	SettingMaxQueue          Setting = "max_queue"         // requests in the queue or, for TGI, in the server: more are refused
 	SettingTensorParallel    Setting = "tensor_parallel"   // GPUs that share each layer
 	SettingPipelineParallel  Setting = "pipeline_parallel" // groups of GPUs, each with some layers
 	SettingDataParallel      Setting = "data_parallel"     // copies of the model
@@ -34,7 +35,7 @@ const (
 // Settings lists all settings in the order in which people read them.
 var Settings = []Setting{
 	SettingModel, SettingRevision, SettingVersion, SettingImage, SettingDtype, SettingQuantization, SettingMaxModelLen, SettingMaxBatchTokens,
-	SettingMaxSequences, SettingTensorParallel, SettingPipelineParallel, SettingDataParallel, SettingExpertParallel, SettingKVCacheDtype,
+	SettingMaxSequences, SettingMaxQueue, SettingTensorParallel, SettingPipelineParallel, SettingDataParallel, SettingExpertParallel, SettingKVCacheDtype,
 	SettingKVCacheTokens, SettingKVBlockSize, SettingGPUMemoryFraction, SettingSpeculation, SettingSpeculationTokens, SettingPrefixCaching,
 	SettingChunkedPrefill, SettingTemplate, SettingTokenizer, SettingGeneration,
 }

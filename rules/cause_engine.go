@@ -532,11 +532,15 @@ func atIdlePower() promql.Expr {
 
 // cameBack returns the engines that were gone within the last five minutes, or restarted.
 func cameBack() promql.Expr {
+	return promql.Or(returned(), promql.And(promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)),
+		shows(), promql.On(asker...)))
+}
+
+// returned returns the engines, or the gateways, that did not answer within the last five minutes, or restarted.
+func returned(m ...*promql.Matcher) promql.Expr {
 	gone := promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|connection_closed")),
 		pageWindow)
-	return promql.Or(promql.And(servedWithin(hour), promql.Or(gone, above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...)),
-		promql.And(promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)),
-			shows(), promql.On(asker...)))
+	return promql.And(servedWithin(hour, m...), promql.Or(gone, above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...))
 }
 
 // shows returns series of each exporter that answers.

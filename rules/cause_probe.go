@@ -20,8 +20,10 @@ var (
 		DependsOn: []Quiet{
 			{ModelDown, modelLabels},
 			{ModelStalled, modelLabels},
+			{ModelOnFailedGPU, modelLabels},
 			{EngineStalled, []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelServer}},
 		},
+		Keep:     5 * minute,
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Summary:  "No synthetic request{{ with $labels.instance }} of {{ . }}{{ end }}" + atServer + " is answered",
 		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send one straight to the " +

@@ -179,7 +179,7 @@ func wayClues() []Clue {
 		{
 			Branch: Routing, Name: "gateway_down", Runbook: "LLMGatewayDown", Delays: Failures, Unit: Count,
 			Says:  "Gateway {engine} stopped answering within the hour",
-			Query: stopped(gatewayRole()),
+			Query: promql.Or(stopped(gatewayRole()), returned(gatewayRole())),
 		},
 		{
 			Branch: Routing, Name: "gateway_fails", Runbook: "BranchFailingGateway", Delays: Failures, Unit: Share,
@@ -386,7 +386,7 @@ func loadClues() []Clue {
 		{
 			Branch: Queueing, Name: QueueLong, Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count,
 			Says:  "More requests wait or are refused ({value}) than run",
-			Query: promql.Gt(promql.Or(promql.Add(above(waiting(), 0), times(recentWindow.Seconds(), refused())), waiting()), running),
+			Query: promql.Gt(promql.Or(promql.Add(waiting(), times(recentWindow.Seconds(), refused())), waiting()), running),
 		},
 		{
 			// after a queue, because requests wait under overload before they fail

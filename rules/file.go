@@ -208,7 +208,9 @@ func (s Style) Histograms(e promql.Expr) promql.Expr {
 func (s Style) alert(a *Alert) FileRule {
 	var split strings.Builder
 	if a.Diagnosed {
-		split.WriteString(verdict(verdictQuery(), s, "{{ else }}Look first at: nothing stands out yet.\n"))
+		// a cause that has ended still explains what burns
+		was := promql.BottomK(1, nil, promql.Over("last_over_time", verdictQuery(), 30*minute))
+		split.WriteString(verdict(promql.OrOn(verdictQuery(), was, promql.On()), s, "{{ else }}Look first at: nothing stands out yet.\n"))
 		split.WriteString(changes(queryTemplate(s.query(changesQuery()))) + s.objective())
 	}
 	if a.Suspects != nil {

@@ -371,6 +371,7 @@ var sglang = Dialect{
 		{To: metrics.SettingMaxBatchTokens, From: sglangInfo, At: "max_prefill_tokens"},
 		{To: metrics.SettingMaxSequences, From: sglangInfo, At: "max_running_requests"},
 		{To: metrics.SettingMaxSequences, From: sglangInfo, At: "internal_states.0.max_running_requests"},
+		{To: metrics.SettingMaxQueue, From: sglangInfo, At: "max_queued_requests", Unset: "none"},
 		{To: metrics.SettingTensorParallel, From: sglangInfo, At: "tp_size"},
 		{To: metrics.SettingPipelineParallel, From: sglangInfo, At: "pp_size"},
 		{To: metrics.SettingDataParallel, From: sglangInfo, At: "dp_size"},

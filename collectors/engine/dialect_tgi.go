@@ -121,6 +121,7 @@ var tgi = Dialect{
 		{To: metrics.SettingDtype, From: "/info", At: "model_dtype"}, // before 3.0
 		{To: metrics.SettingMaxBatchTokens, From: "/info", At: "max_batch_total_tokens"},
 		{To: metrics.SettingMaxSequences, From: "/info", At: "max_batch_size"},
+		{To: metrics.SettingMaxQueue, From: "/info", At: "max_concurrent_requests"},
 		{To: metrics.SettingSpeculationTokens, From: "/info", At: "speculate"},
 		{To: metrics.SettingImage, From: "/info", At: "docker_label"},
 	},

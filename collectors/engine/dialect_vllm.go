@@ -469,6 +469,7 @@ var (
 		{To: metrics.SettingMaxModelLen, Names: "max-model-len"},
 		{To: metrics.SettingMaxBatchTokens, Names: "max-num-batched-tokens"},
 		{To: metrics.SettingMaxSequences, Names: "max-num-seqs"},
+		{To: metrics.SettingMaxQueue, Names: "max-num-queued-reqs"},
 		{To: metrics.SettingTensorParallel, Names: "tensor-parallel-size tp"},
 		{To: metrics.SettingPipelineParallel, Names: "pipeline-parallel-size pp"},
 		{To: metrics.SettingDataParallel, Names: "data-parallel-size dp"},

@@ -122,3 +122,24 @@ func TestRestartsAreBounded(t *testing.T) {
 		t.Errorf("%v restarts", n)
 	}
 }
+
+// TestRequestsLost checks that requests that ran or waited when a process ended count as lost, once.
+func TestRequestsLost(t *testing.T) {
+	p := play(t, "vllm/v0.32.0-cancelled.prom")
+	lost := metrics.RequestsLost.Name
+	p.set("vllm:num_requests_running", 25)
+	p.set("vllm:num_requests_waiting{", 5)
+	p.pass(time.Minute, tick, nil)
+	p.last.want(t, lost, 0)
+	restart := func() {
+		p.set("process_start_time_seconds", float64(p.now.Unix()-5))
+		p.set("vllm:num_requests_running", 2)
+		p.set("vllm:num_requests_waiting{", 0)
+	}
+	p.pass(tick, tick, restart)
+	p.last.want(t, lost, 30)
+	p.pass(time.Minute, tick, nil)
+	p.last.want(t, lost, 30)
+	p.pass(tick, tick, restart)
+	p.last.want(t, lost, 32)
+}

@@ -64,7 +64,7 @@ func TestSettingsOfEngines(t *testing.T) {
 		{
 			"tgi/v3.3.7-loaded.prom",
 			map[string]string{"/info": "tgi-info.json"},
-			"image=sha-24bb6c0 max_model_len=8192 model=HuggingFaceH4/zephyr-7b-beta revision=892b3d7a7b1cf10c7a701c60881cd93df615734c " +
+			"image=sha-24bb6c0 max_model_len=8192 max_queue=128 model=HuggingFaceH4/zephyr-7b-beta revision=892b3d7a7b1cf10c7a701c60881cd93df615734c " +
 				"version=3.3.7",
 			map[metrics.Setting]string{metrics.SettingDtype: "not in the answer of /info", metrics.SettingTemplate: untold},
 		},

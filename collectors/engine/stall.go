@@ -196,6 +196,7 @@ var memories = []struct {
 	{metrics.RequestsArrived, func(_ *unit, p *past) (float64, bool) { return p.arrivals.total, true }},
 	{metrics.PrefillComputedTokens, func(_ *unit, p *past) (float64, bool) { return p.prefilled.total, true }},
 	{metrics.RequestsWithoutToken, func(_ *unit, p *past) (float64, bool) { return p.tokenless.ended, true }},
+	{metrics.RequestsLost, func(_ *unit, p *past) (float64, bool) { return p.lost, true }},
 	{metrics.EngineUnscheduled, func(_ *unit, p *past) (float64, bool) { return p.unseen.seconds() }},
 	{metrics.EngineCold, func(_ *unit, p *past) (float64, bool) { return metrics.Bool(p.cold(p.last)), !math.IsNaN(p.last.start) }},
 	{metrics.EngineLastProgress, func(_ *unit, p *past) (float64, bool) { return float64(p.moved.UnixMilli()) / 1000, p.twice }},

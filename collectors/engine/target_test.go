@@ -333,7 +333,8 @@ func TestNumbersFollowThePage(t *testing.T) {
 			switch f {
 			case metrics.EngineScrapeDuration, metrics.SourceMissing, metrics.EngineRestarts, metrics.RequestsInFlight,
 				metrics.EngineLastProgress, metrics.EngineStalled, metrics.EngineWithoutProgress, metrics.RequestsArrived,
-				metrics.RequestsWithoutToken, metrics.EngineCold, metrics.PrefillComputedTokens, metrics.EngineStandstill:
+				metrics.RequestsWithoutToken, metrics.EngineCold, metrics.PrefillComputedTokens, metrics.EngineStandstill,
+				metrics.RequestsLost:
 				continue // they remember
 			}
 			for _, suffix := range []string{"", "_bucket", "_sum", "_count"} {

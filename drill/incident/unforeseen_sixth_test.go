@@ -2,6 +2,7 @@ package incident_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -238,6 +239,26 @@ func sixthRouting() []unforeseen {
 			then(at+minute, func(w *world.World) { w.GatewayDead = false }))
 	}
 	return []unforeseen{dies}
+}
+
+// TestGatewayThatDiesAgain checks that each message about a gateway that dies every five minutes points at the gateway, also
+// while it answers.
+func TestGatewayThatDiesAgain(t *testing.T) {
+	t.Parallel()
+	p := sixthRouting()[0].play(t)
+	defer p.Close()
+	messages := 0
+	for _, n := range p.Sent {
+		if n.Receiver != "llm-critical" || n.Resolved {
+			continue
+		}
+		if messages++; !strings.Contains(n.Message(), "\nLook first at: routing. Gateway gateway:80") {
+			t.Errorf("%s:\n%s", n.At, n.Message())
+		}
+	}
+	if messages < 1 || messages > 8 {
+		t.Errorf("%d messages", messages)
+	}
 }
 
 // sixthDemand are more and longer requests.

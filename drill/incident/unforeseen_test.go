@@ -384,7 +384,7 @@ func unforeseenClocks() []unforeseen {
 // always lists the incidents that every run plays.
 var always = []string{
 	"kv-over-tcp", "sticky-sessions-thrash", "upkeep", "planner-scales-to-one", "one-decoder-waits-for-kv", "one-of-three-prefills",
-	"header-breaks-the-prompt-cache",
+	"header-breaks-the-prompt-cache", "illegal-access-on-every-gpu", "queue-of-four-meets-agents",
 }
 
 // TestUnforeseen checks where the first page of each incident looks first, and that harmless situations wake nobody.
@@ -401,14 +401,7 @@ func checkUnforeseen(t *testing.T, list []unforeseen) {
 		}
 		t.Run(u.name, func(t *testing.T) {
 			t.Parallel()
-			o := u.options
-			o.Seed = 1
-			p, err := play.Run(incident.Incident{
-				Name: u.name, Story: u.story, Fleet: u.fleet, Lived: u.lived, History: u.history, Lasts: u.lasts, Faults: u.faults, Quiet: u.page == "",
-			}, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := u.play(t)
 			defer p.Close()
 			i := slices.IndexFunc(p.Sent, func(n play.Notification) bool {
 				return n.Receiver == "llm-critical" && n.At.After(p.World.At(p.Onset))
@@ -423,4 +416,18 @@ func checkUnforeseen(t *testing.T, list []unforeseen) {
 			}
 		})
 	}
+}
+
+// play plays an incident to its end.
+func (u unforeseen) play(t *testing.T) *play.Play {
+	t.Helper()
+	o := u.options
+	o.Seed = 1
+	p, err := play.Run(incident.Incident{
+		Name: u.name, Story: u.story, Fleet: u.fleet, Lived: u.lived, History: u.history, Lasts: u.lasts, Faults: u.faults, Quiet: u.page == "",
+	}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
