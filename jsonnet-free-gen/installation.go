@@ -220,7 +220,7 @@ func (i installation) alertsPage() ([]byte, error) {
 	alerts := i.alerts()
 	var b bytes.Buffer
 	b.WriteString("# Alerts\n\n" + generated)
-	b.WriteString("A page reports a symptom, or a fault that would hide all symptoms. All other alerts point to causes. The label " +
+	b.WriteString("Pages report symptoms, failed GPUs, or lost monitoring, which would hide symptoms. All other alerts point to causes. The label " +
 		"`severity` is " +
 		"`" + style.Severities[slo.Page] + "` for alerts that page, `" + style.Severities[slo.Ticket] + "` for tickets, and `" +
 		style.Severities[slo.Info] + "` for alerts that only mute others.\n\n" +
@@ -280,7 +280,7 @@ func (i installation) alertsTable() ([]byte, error) {
 func after(a *rules.Alert) string {
 	switch {
 	case a.Branch == rules.Symptom:
-		return "as its windows require"
+		return "per its burn-rate windows"
 	case a.For > 0:
 		return slo.Duration(a.For).String()
 	}
