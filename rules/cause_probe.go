@@ -129,8 +129,8 @@ func probeGroup() Group {
 
 // unanswered returns each address at which a model answers nobody: two requests in a row of one exporter failed, or one
 // request each of two exporters, and no other exporter gets an answer there. A single exporter must be credible: a
-// server replied, or the exporter gets answers elsewhere or, if it probes only one address, it reads the metrics
-// endpoints of the model's engines. If all requests of this exporter to several addresses get no reply, its own network
+// server replied, or the exporter has had answers elsewhere for two minutes (when its own fault ends, the next probe may be
+// a minute away) or, if it probes only one address, it reads the metrics endpoints of the model's engines. If all requests of this exporter to several addresses get no reply, its own network
 // is the first suspect. An engine whose metrics endpoint is also down has its own alert, and other engines take its
 // load. A gateway that dies takes its model with it.
 func unanswered() promql.Expr {
@@ -142,7 +142,7 @@ func unanswered() promql.Expr {
 	replied := above(promql.Sum(placeLabels, promql.Increase(promql.Vector(metrics.ProbeRequests, broken()), pageWindow)), 0)
 	credible := promql.Or(
 		promql.And(twice, replied, promql.On(placeLabels...)),
-		promql.And(twice, addresses(promql.Equal(failed, promql.Num(0))), promql.On(asker...)),
+		promql.And(twice, addresses(promql.Equal(promql.Over("max_over_time", failed, recentWindow), promql.Num(0))), promql.On(asker...)),
 		promql.And(promql.And(twice, promql.Equal(addresses(failed), promql.Num(1)), promql.On(asker...)),
 			promql.Vector(metrics.RecordedServing), promql.On(namedModel...)))
 	shared := promql.Vector(metrics.RecordedProbeFailures, promql.NotRe(metrics.LabelServer, metrics.Loopback))
