@@ -253,8 +253,9 @@ var (
 		"Lower bound of the requests that succeeded or were given up, but had no first token, since the exporter first read the engine. "+
 			"Absent unless the engine counts both ended requests and first tokens.", EngineLabels).experimental().sinceRead()
 	RequestsLost = Target.counter("llm_engine_requests_lost_total",
-		"Requests that ran or waited at the last reading before the engine's process ended, since the exporter first read the engine. "+
-			"Counted when the metrics page shows the next process. Absent if the engine reports no running requests.", EngineLabels).
+		"Requests that ran at the last reading before the engine's process ended, since the exporter first read the engine. Counted when the "+
+			"metrics page shows the next process. After a graceful end, fewer requests are lost. Absent if the engine reports no running requests.",
+		EngineLabels).
 		experimental().sinceRead()
 	EngineUnscheduled = Target.gauge(Max, "llm_engine_unscheduled_seconds",
 		"Mean time of the last two minutes by which first tokens came later than queue and prefill explain: time in the engine's server, "+

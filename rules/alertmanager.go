@@ -225,7 +225,7 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // The text names where to look first, what to do first, what changed, and how much of the budget is left. For an alert
 // without an objective, it gives the meaning and the evidence. Two links follow, to the runbook and to the dashboard.
 // The text has at most eight lines, so it only names further alerts of the incident. If the message would have more
-// than 600 characters, it loses what changed, then the load, then the model's own dashboard. An address inside the
+// than 600 characters, it loses what changed, then the load, the model's own dashboard, and the labels in a local address. An address inside the
 // cluster, or of the reader's own machine, becomes the command that opens it. The template uses only annotations and
 // labels that all our alerts have. A resolved message has no share, because it ended at zero, and links to the
 // dashboard at the time of the incident. Names that engines chose are plain text: they become neither links nor
@@ -237,7 +237,7 @@ func (s Style) NotificationTemplate() string { return s.renamed(notificationTemp
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}
 
 {{ define "llm.summary" }}{{ $is := "" }}{{ with .Labels.cluster }}{{ if not (match (printf "^%s/" .) $.Annotations.summary) }}{{ $is = print . "/" }}{{ end }}{{ end -}}
-{{ $named := "^\\S+( at the [^:]+)?: " }}{{ with .Labels.model_name }}{{ $named = printf "%s|^\\S*%s[^:]*: " $named (reReplaceAll "\\W" "." .) }}{{ end -}}
+{{ $named := "^\\S+( at the [^:]+)?: " }}{{ with .Labels.model_name }}{{ $named = printf "%s|^\\S*%s( [^:]*)?: " $named (reReplaceAll "\\W" "." .) }}{{ end -}}
 {{ if not (match $named .Annotations.summary) }}{{ with .Labels.namespace }}{{ $is = print $is . }}{{ if $.Labels.model_name }}{{ $is = print $is "/" }}{{ else }}{{ $is = print $is ": " }}{{ end }}{{ end }}{{ with .Labels.model_name }}{{ $is = print $is . ": " }}{{ end }}{{ end -}}
 {{ $is = print $is .Annotations.summary }}{{ if eq .Status "resolved" }}{{ $is = $is | reReplaceAll ": \\S+% of (.+) \\(.+\\)$" ": $1" }}{{ end }}{{ template "llm.plain" $is }}{{ end }}
 
@@ -259,10 +259,11 @@ const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "�
 {{ range $i, $a := .Alerts.Firing }}{{ if eq $i $main -}}
 {{ $lines := "1" }}{{ $head := "" }}{{ if match "\nDo first, |stands out yet" .Annotations.split }}{{ $lines = "5" }}{{ if gt (len $.Alerts.Firing) 1 }}{{ $lines = "4" }}{{ end }}{{ else }}{{ $head = print .Annotations.description "\n" }}{{ end -}}
 {{ $links := print "Runbook: " (.Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(https?)://([^./]+)\\.([^./]+)\\.svc[^:/]*:(\\d+)/" "kubectl -n $3 port-forward svc/$2 $4, then $1://localhost:$4/" | reReplaceAll "^(https?://localhost:(\\d+)/)" "kubectl -n NAMESPACE port-forward ds/llm-node-exporter $2, then $1") "\n" }}{{ with .Annotations.dashboard_url }}{{ $links = print $links "Dashboard: " . "\n" }}{{ end -}}
-{{ $named := "^\\S+( at the [^:]+)?: " }}{{ with .Labels.model_name }}{{ $named = printf "%s|^\\S*%s[^:]*: " $named (reReplaceAll "\\W" "." .) }}{{ end }}{{ $title := print .Annotations.summary ", since 15:04 UTC" }}{{ if not (match $named $title) }}{{ $title = print .Labels.cluster "/" .Labels.namespace "/" .Labels.model_name ": " $title | reReplaceAll "^/+|/([/:])" "$1" }}{{ end -}}
+{{ $named := "^\\S+( at the [^:]+)?: " }}{{ with .Labels.model_name }}{{ $named = printf "%s|^\\S*%s( [^:]*)?: " $named (reReplaceAll "\\W" "." .) }}{{ end }}{{ $title := print .Annotations.summary ", since 15:04 UTC" }}{{ if not (match $named $title) }}{{ $title = print .Labels.cluster "/" .Labels.namespace "/" .Labels.model_name ": " $title | reReplaceAll "^/+|/([/:])" "$1" }}{{ end -}}
 {{ $split := .Annotations.split | reReplaceAll "(?m)^Changed: restarts in 6h \\d+; " "Changed: " | reReplaceAll " tokens per request (\\d)" " tokens $1" | reReplaceAll "(?m)^([^LD].{119}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]{0,40}…$" " …" | reReplaceAll "(?m) \\S+…$" " …" -}}
 {{ $first := printf "^((?:.*\n){%s})(?s:.+)" $lines -}}
 {{ range stringSlice "(?m)^Changed[^:]*: .*\n" "(?m)^(?:Load|Replicas needed): .*\n" "(?m)^Your dashboard: .*\n" "(?m)^Also: .*\n" }}{{ if match "^(?s:.{601})" (print $title $head ($split | reReplaceAll $first "$1") $links $more) }}{{ $split = $split | reReplaceAll . "" }}{{ $more = $more | reReplaceAll . "" }}{{ end }}{{ end -}}
+{{ if match "^(?s:.{601})" (print $title $head ($split | reReplaceAll $first "$1") $links $more) }}{{ $links = $links | reReplaceAll "(//localhost:\\d+/[^?\\s]+)\\?\\S+" "$1" }}{{ end -}}
 {{ if not (match "(?m)^Budget of " $split) }}{{ range stringSlice "^((?s:.*\n)?)[^LD\n].*\n$" "^((?s:.*\n)?)[^LD\n].*\n$" "^((?s:.*\n)?)[^LD\n].*\n$" "^((?s:.*\n)?)[^LD\n].*\n$" }}{{ if match "^(?s:.{601})" (print $title $head ($split | reReplaceAll $first "$1") $links $more) }}{{ $split = $split | reReplaceAll $first "$1" | reReplaceAll . "$1" }}{{ end }}{{ end }}{{ range stringSlice "(?m)^(Look first at: [a-z]+[.] .+[.]|[^L].+[.]) [A-Z][^.\n]*[.]$" "(?m)^(Look first at: [a-z]+[.] .+[.]|[^L].+[.]) [A-Z][^.\n]*[.]$" }}{{ if match "^(?s:.{601})" (print $title $head ($split | reReplaceAll $first "$1") $links $more) }}{{ $head = $head | reReplaceAll . "$1" }}{{ $split = $split | reReplaceAll . "$1" }}{{ end }}{{ end }}{{ end -}}
 {{ template "llm.plain" (print $head ($split | reReplaceAll $first "$1")) }}{{ $links }}{{ end }}{{ end -}}
 {{ template "llm.plain" $more }}{{ if eq .Status "resolved" }}{{ $main := index .Alerts.Resolved 0 }}{{ range .Alerts.Resolved }}{{ if .StartsAt.Before $main.StartsAt }}{{ $main = . }}{{ end }}{{ end -}}

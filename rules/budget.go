@@ -61,7 +61,9 @@ func lost() promql.Expr {
 	inTime := func(of, down *promql.Matcher) promql.Expr {
 		return promql.Mul(promql.Where(usually, of), promql.Vector(metrics.RecordedDownTime, down), promql.On(modelLabels...).ManyToOne())
 	}
-	died := promql.Sum(modelRole, once(metrics.RequestsLost, promql.Increase(promql.Vector(metrics.RequestsLost), RateWindow.Std())))
+	died := promql.Unless(
+		promql.Sum(modelRole, once(metrics.RequestsLost, promql.Increase(promql.Vector(metrics.RequestsLost), RateWindow.Std()))),
+		promql.Vector(metrics.RequestsArrived, promql.Eq(metrics.LabelRole, metrics.FrontendRole)), promql.On(modelLabels...)) // it counts them
 	cut := promql.Mul(promql.Add(times(0, usually), promql.Num(Interval.Seconds()/RateWindow.Std().Seconds())), above(died, 0),
 		promql.On(modelRole...).ManyToOne())
 	return promql.Unless(promql.Sum(modelSLO, promql.Or(inTime(promql.Ne(metrics.LabelRole, metrics.GatewayRole), promql.Eq(metrics.LabelRole, "")),

@@ -36,10 +36,10 @@ var AnswersCorrupted = &Alert{
 	Scope:    []string{metrics.LabelModel, metrics.LabelServer},
 	Explains: []*Alert{FastBurn, SlowBurn},
 	Summary:  "Engine " + theEngine + " computed NaN",
-	Description: "About {{ $value | humanize }} answers within the hour are garbage, while latencies look normal. If one replica is " +
+	Description: "About {{ $value | humanize }} answers in the last hour are garbage, while latencies look normal. If one replica is " +
 		"affected, suspect its GPU; if all are, the weights, a kernel or the release.",
 	Split: []Evidence{
-		{"Uncorrectable memory errors within the hour, by GPU", servedBy(uncorrectable(onGPULabels())), LabelledBy(Number, metrics.LabelGPUUUID)},
+		{"Uncorrectable memory errors in the last hour, by GPU", servedBy(uncorrectable(onGPULabels())), LabelledBy(Number, metrics.LabelGPUUUID)},
 	},
 	Dashboard: OptionalDashboard,
 }

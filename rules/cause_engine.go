@@ -28,7 +28,7 @@ var (
 		Promised: true,
 		Description: "{{ if lt $value 0.0 }}Whether its engines serve is unknown. Send the model a request: if it answers, restart the " +
 			"exporter; if not, look at the node." +
-			"{{ else }}Every engine that served it within the hour fails to answer, or is gone. " + retire + "{{ end }}",
+			"{{ else }}Every engine that served it in the last hour fails to answer, or is gone. " + retire + "{{ end }}",
 		Dashboard: IncidentDashboard,
 	}
 	EngineDown = &Alert{

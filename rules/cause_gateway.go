@@ -49,7 +49,6 @@ var (
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Replaces: true,
 		Summary:  "No request arrives any more, while the engines are up and idle",
-		Promised: true,
 		Description: "The engines usually give {{ $value | humanize }} answers or more in two minutes, and now give none. " +
 			"If an engine answers a request that you send, look at the path to it.",
 		Split: []Evidence{{"Gateways that do not answer", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},

@@ -108,7 +108,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelGPUUUID},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
-		Summary:     "The model runs, or ran within the hour, on " + theGPU + ", which failed",
+		Summary:     "The model runs, or ran in the last hour, on " + theGPU + ", which failed",
 		Description: "The failure of the GPU has already paged. Until that page is resolved, the model's burn alerts are muted.",
 		Dashboard:   GPUDashboard,
 	}
@@ -268,7 +268,7 @@ func andWholeModels() promql.Expr {
 // modelsOnIt lists the models on the alert's GPU. The models are text and not labels, so that one fault stays one
 // alert when models start or stop there.
 var modelsOnIt = Evidence{
-	"Models on it within the hour",
+	"Models on it in the last hour",
 	promql.CountBy([]string{metrics.LabelNamespace, metrics.LabelModel},
 		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, same(metrics.LabelGPUUUID)...), hour)),
 	"{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}",

@@ -25,15 +25,15 @@ var (
 		},
 		Keep:     5 * minute,
 		Explains: []*Alert{FastBurn, SlowBurn},
-		Summary:  "No synthetic request{{ with $labels.instance }} of {{ . }}{{ end }}" + atServer + " is answered",
+		Summary:  "Synthetic requests{{ with $labels.server }} to {{ . }}{{ end }} get no answer",
 		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send one straight to the " +
 			"engine. If that is answered, look at the gateway.",
 		Suspects: promql.Vector(metrics.RecordedSentence, sameModel(promql.Re(metrics.LabelClue, "gateway_.+|left_gpu"))...),
 		Split: []Evidence{
 			{
-				"Outcomes in 10 minutes", above(promql.Sum([]string{metrics.LabelInstance, metrics.LabelOutcome},
-					promql.Increase(promql.Vector(metrics.ProbeRequests, sameAddress()...), causeWindow)), 0),
-				LabelledBy(Number, metrics.LabelInstance, metrics.LabelOutcome),
+				"Outcomes in 10 minutes", above(promql.Call("round", promql.Sum([]string{metrics.LabelOutcome},
+					promql.Increase(promql.Vector(metrics.ProbeRequests, sameAddress()...), causeWindow))), 0),
+				LabelledBy(Number, metrics.LabelOutcome),
 			},
 		},
 		Dashboard: IncidentDashboard,

@@ -102,12 +102,12 @@ func brokenClues() []Clue {
 		},
 		{
 			Branch: Hardware, Name: "gpu_memory_errors", Runbook: "LLMGPUNeedsService", Unit: Count,
-			Says:  "GPU {gpu} on {instance} had uncorrectable memory errors within the hour",
+			Says:  "GPU {gpu} on {instance} had uncorrectable memory errors in the last hour",
 			Query: one(servedBy(uncorrectable(gpuLabels))),
 		},
 		{
 			Branch: Hardware, Name: "gpu_link", Runbook: "LLMGPULinkFault", Unit: Count,
-			Says:  "NVLink of GPU {gpu} on {instance} recovered {value} times within the hour",
+			Says:  "NVLink of GPU {gpu} on {instance} recovered {value} times in the last hour",
 			Query: one(servedBy(above(promql.Sum(gpuLabels, promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), hour)), 2.5))),
 		},
 		{ // an engine that is gone refuses nothing
@@ -118,12 +118,12 @@ func brokenClues() []Clue {
 		},
 		{
 			Branch: Release, Name: "version_deployed", Runbook: "LLMReleaseRegression", Unit: Count,
-			Says:  "Version {new} was deployed within the hour",
+			Says:  "Version {new} was deployed in the last hour",
 			Query: newest(1, changedWithin(hour, promql.Eq(metrics.LabelSetting, string(metrics.SettingVersion)))),
 		},
 		{
 			Branch: Release, Name: "setting_changed", Runbook: "LLMReleaseRegression", Unit: Count,
-			Says:  "Setting {setting} changed from {old} to {new} within the hour",
+			Says:  "Setting {setting} changed from {old} to {new} in the last hour",
 			Query: newest(1, changedWithin(hour, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion)))),
 		},
 		{
@@ -138,7 +138,7 @@ func brokenClues() []Clue {
 func goneClues() []Clue {
 	return []Clue{
 		{
-			Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
+			Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering in the last hour",
 			// the engine is next in a rollout
 			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...)),
 		},
@@ -178,7 +178,7 @@ func wayClues() []Clue {
 		},
 		{
 			Branch: Routing, Name: "gateway_down", Runbook: "LLMGatewayDown", Delays: Failures, Unit: Count,
-			Says:  "Gateway {engine} stopped answering within the hour",
+			Says:  "Gateway {engine} stopped answering in the last hour",
 			Query: promql.Or(stopped(gatewayRole()), returned(gatewayRole())),
 		},
 		{
@@ -214,7 +214,7 @@ func memoryClues() []Clue {
 		},
 		{
 			Branch: Memory, Name: "kv_resized", Runbook: "LLMEngineMemoryLost", Delays: AnyRequest, Unit: Bare,
-			Says:  "The KV cache of {engine} changed from {old} to {new} tokens within the hour",
+			Says:  "The KV cache of {engine} changed from {old} to {new} tokens in the last hour",
 			Query: one(kvResized()),
 		},
 		{
@@ -300,7 +300,7 @@ func requestClues() []Clue {
 		},
 		{
 			Branch: Release, Name: "restarted", Runbook: "LLMReleaseRegression", Delays: AnyToken, Unit: Share,
-			Says:  "{value} of the engines restarted within the hour, without more requests than before",
+			Says:  "{value} of the engines restarted in the last hour, without more requests than before",
 			Query: restartedWorse(),
 		},
 		{

@@ -213,10 +213,10 @@ func (s Style) alert(a *Alert) FileRule {
 		split.WriteString(verdict(promql.OrOn(verdictQuery(), was, promql.On()), s, "{{ else }}Look first at: nothing stands out yet.\n"))
 		split.WriteString(changes(queryTemplate(s.query(changesQuery()))) + s.objective())
 	}
-	if a.Suspects != nil {
-		split.WriteString(verdict(a.Suspects, s, ""))
+	if aid := a.firstAid(); a.Suspects == nil {
+		split.WriteString(aid)
 	} else {
-		split.WriteString(a.firstAid())
+		split.WriteString(verdict(a.Suspects, s, "{{ else }}"+aid))
 	}
 	split.WriteString(s.lines(a.Split))
 	return FileRule{

@@ -127,7 +127,7 @@ func TestClientsLeaveTheirGateway(t *testing.T) {
 	g := group(t, rules.Options{}, "llm-slo-objective")
 	g.Records = slices.DeleteFunc(g.Records, func(r rules.Record) bool { return r.Name != metrics.RecordedBehindGateway })
 	for name, c := range map[string]struct {
-		hour, now [2]float64 // events within the hour and per second, of the engines and of the gateway
+		hour, now [2]float64 // events in the last hour and per second, of the engines and of the gateway
 		behind    int
 	}{
 		"all use it":              {[2]float64{3600, 3600}, [2]float64{1, 1}, 1},

@@ -124,9 +124,17 @@ func notificationOf(t *testing.T, a rules.FileRule, labels map[string]string, va
 // where to look first or the meaning, the evidence, and both links. Long names cost evidence. A line that is too long ends
 // between two facts; where to look and what to do are never cut.
 func TestNotificationsAreShort(t *testing.T) {
+	for _, at := range []string{"https://llm.example", "http://llm-node-exporter-cluster.monitoring.svc:9844"} {
+		t.Run(at, func(t *testing.T) { areShort(t, at) })
+	}
+}
+
+// areShort checks messages whose runbooks are served at an address.
+func areShort(t *testing.T, at string) {
+	t.Helper()
 	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{
 		DashboardURL: "https://grafana.example/d/{uid}",
-		RunbookURL:   "https://llm.example/runbooks/{alert}{labels}",
+		RunbookURL:   at + "/runbooks/{alert}{labels}",
 	})
 	diagnosed := 0
 	for _, g := range file.Groups {
@@ -154,7 +162,7 @@ func TestNotificationsAreShort(t *testing.T) {
 			}
 			if strings.Contains(title, ", since ") == strings.Contains(title, "(in 6h, ") ||
 				!strings.Contains(text, "\nDashboard: https://grafana.example/d/") ||
-				!strings.Contains(text, "\nRunbook: https://llm.example/runbooks/") {
+				!strings.Contains(text, "\nRunbook: ") || !strings.Contains(text, "/runbooks/") {
 				t.Errorf("%s: no time, no dashboard or no runbook:\n%s\n%s", a.Alert, title, text)
 			}
 			if strings.HasPrefix(lines[0], "Look first at: ") && strings.HasPrefix(lines[1], "Do first, ") {
@@ -243,7 +251,7 @@ func TestLongMessagesKeepWhatIsNeeded(t *testing.T) {
 }
 
 var (
-	address = regexp.MustCompile(`(?m)\S+://\S+|^.*all\.$`)
+	address = regexp.MustCompile(`(?m)\S+://\S+|^.*all\.$|port-forward \S+ \d+`)
 	amount  = regexp.MustCompile(`(?:^|[\s(])(\d+(?:\.\d+)?)(?:[kMGT]?%|[kMGT]?x?|[KMGT]i?B|[dhms]|ms)(?:[\s,.;)]|$)`)
 )
 

@@ -236,14 +236,14 @@ func TestVerdict(t *testing.T) {
 			r.condition, r.ecc,
 				r.queue = "row_remap_failure", 1, 0.2
 		}},
-		{"hardware. GPU 0 on node-1 had uncorrectable memory errors within the hour.", slo.TTFT, true, func(r *replica) {
+		{"hardware. GPU 0 on node-1 had uncorrectable memory errors in the last hour.", slo.TTFT, true, func(r *replica) {
 			r.ecc, r.version,
 				r.queue = 1, "2", 0.2
 		}},
-		{"release. Version 2 was deployed within the hour.", slo.TTFT, false, func(r *replica) { r.version, r.queue = "2", 0.2 }},
-		{"engine. p1 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
+		{"release. Version 2 was deployed in the last hour.", slo.TTFT, false, func(r *replica) { r.version, r.queue = "2", 0.2 }},
+		{"engine. p1 stopped answering in the last hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
 		{"hardware. GPU 0 on node-1 must leave service (vanished).", slo.TTFT, true, func(r *replica) { r.down, r.condition = true, "vanished" }},
-		{"routing. Gateway g1 stopped answering within the hour.", slo.Availability, true, func(r *replica) { r.gatewayDown = true }},
+		{"routing. Gateway g1 stopped answering in the last hour.", slo.Availability, true, func(r *replica) { r.gatewayDown = true }},
 		{
 			"routing. Gateway g1 fails far more requests than the engines.", slo.Availability, true,
 			func(r *replica) { r.unreached, r.queue = 0.5, 0.2 },
@@ -321,11 +321,11 @@ func TestVerdict(t *testing.T) {
 			"memory. p1 spends 800ms per request on loading KV cache from a tier.", slo.TTFT, true,
 			func(r *replica) { r.requests, r.ttft, r.loads = 200, 1, 0.8 },
 		},
-		{"release. 100% of the engines restarted within the hour, without more requests than before.", slo.TTFT, false, // and fall behind
+		{"release. 100% of the engines restarted in the last hour, without more requests than before.", slo.TTFT, false, // and fall behind
 			func(r *replica) { r.started, r.requests, r.running, r.grows, r.queue = onset, 500, 6, 33, 0.24 }},
-		{"release. 100% of the engines restarted within the hour, without more requests than before.", slo.TTFT, false, // without a prefix cache
+		{"release. 100% of the engines restarted in the last hour, without more requests than before.", slo.TTFT, false, // without a prefix cache
 			func(r *replica) { r.started, r.hits, r.waiting, r.queue = onset, 0, 3, 0.24 }},
-		{"release. Setting quantization changed from none to fp8 within the hour.", slo.TTFT, false, // whatever fills again
+		{"release. Setting quantization changed from none to fp8 in the last hour.", slo.TTFT, false, // whatever fills again
 			func(r *replica) {
 				r.started, r.hits, r.itl, r.waiting, r.queue, r.quantized = onset, 0.3, 0.08, 3, 0.24, true
 			}},
@@ -334,7 +334,7 @@ func TestVerdict(t *testing.T) {
 				r.queue = 60, 24, 40, 0.24
 		}},
 		{
-			"release. 100% of the engines restarted within the hour, without more requests than before.", slo.ITL, false,
+			"release. 100% of the engines restarted in the last hour, without more requests than before.", slo.ITL, false,
 			func(r *replica) { r.started, r.itl, r.running = 71*time.Minute, 0.04, 12 },
 		},
 		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, true, // regardless of engines that have just started
@@ -507,7 +507,7 @@ func TestVerdictEarly(t *testing.T) {
 			}},
 		},
 		"a roll-out has come to its last replica": {
-			"release. 100% of the engines restarted within the hour, without more requests than before.",
+			"release. 100% of the engines restarted in the last hour, without more requests than before.",
 			trouble{signal: slo.ITL, replicas: 4, each: func(pod string, r *replica) {
 				if r.started, r.itl, r.running = onset, 0.06, 12; pod == "p4" {
 					r.down = true

@@ -47,7 +47,7 @@ var (
 	tooLittle   = gap{kind: number, says: "too few requests came between the readings"}
 	noYesterday = gap{kind: number, says: "two readings cannot show it"}
 	forgotten   = gap{kind: number, says: "Prometheus has not recorded the day before"}
-	justStarted = gap{kind: thing, says: "an engine started within the hour, and settings that it does not report may have changed"}
+	justStarted = gap{kind: thing, says: "an engine started in the last hour, and settings that it does not report may have changed"}
 )
 
 // features lists prefixes of families that engines have only while a feature is in use.

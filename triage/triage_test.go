@@ -190,7 +190,7 @@ func TestReleaseOfYoungEngines(t *testing.T) {
 		start := fmt.Sprintf("%g", float64(t0.Add(-age).Unix()))
 		v := judge(t, strings.ReplaceAll(before.page(), old, start), strings.ReplaceAll(after.page(), old, start), recall)[0]
 		ruledOut, notSeen := why(v, rules.Release)
-		if (ruledOut != "") != out || strings.Contains(notSeen, "started within the hour") == out {
+		if (ruledOut != "") != out || strings.Contains(notSeen, "started in the last hour") == out {
 			t.Errorf("%s old: ruled out %q, not seen %q", age, ruledOut, notSeen)
 		}
 	}

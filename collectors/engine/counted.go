@@ -43,7 +43,6 @@ type numbers struct {
 	arrivals  arrivals
 	prefilled owing
 	tokenless tokenless
-	lost      float64 // requests that ran or waited at the last reading of a process that ended
 }
 
 // read returns the increases of a unit's counters since the last reading. A counter that has fallen has restarted at 0.
@@ -86,7 +85,6 @@ func (n *numbers) count(u *unit, last, r sight, restarted bool) {
 	}
 	if restarted {
 		ran = 0
-		n.lost += last.load
 	}
 	if !last.at.IsZero() {
 		n.arrivals.count(ended + r.load - ran)

@@ -22,6 +22,7 @@ const (
 	measuredApart  = 0.05            // difference between two measurements that does not count as a change
 	startsTogether = 5 * time.Minute // after the exporter's own start, for engines that do not report when they started
 	seenTogether   = 2 * time.Minute
+	believed       = 5 * time.Minute // requests of a process without progress, or whose counters are not on the metrics page
 )
 
 // Ledger keeps the settings of each model's replicas, their changes, the restarts of the process at each metrics
@@ -188,12 +189,18 @@ type lives struct {
 	start    float64            // of the last process, unix time; NaN if it has reported none
 	counters map[string]float64 // counters of the last process by series, including series that the metrics page no longer has
 	restarts float64
+
+	read   time.Time
+	inside map[string]float64 // requests that ran, by series of RequestsLost, when all counters of the process were last read
+	whole  time.Time          // when that was
+	lost   map[string]float64
 }
 
 // lived records what a reading of a metrics page shows about its process, and returns how often the process has
 // restarted. Without a start time, a process is new if any counter has fallen. A counter may reappear long after the
-// restart.
-func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, float64], now time.Time) float64 {
+// restart. Requests that ran inside a process are lost with it. A process that had started before the last reading of
+// another at the same address is no successor.
+func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, float64], inside map[string]float64, now time.Time) float64 {
 	if l == nil {
 		return 0
 	}
@@ -202,7 +209,7 @@ func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, 
 	p := l.lives[series]
 	if p == nil {
 		l.forget(now)
-		p = &lives{start: math.NaN(), counters: map[string]float64{}}
+		p = &lives{start: math.NaN(), counters: map[string]float64{}, lost: map[string]float64{}}
 		l.lives[series] = p
 	}
 	restarted := false
@@ -214,8 +221,14 @@ func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, 
 		restarted = start != p.start
 	}
 	if restarted {
+		if math.IsNaN(start) || start > float64(p.read.Add(-startsTogether).Unix()) {
+			for name, n := range p.inside {
+				p.lost[name] += n
+			}
+		}
 		p.restarts, p.start = p.restarts+1, math.NaN()
 	}
+	p.holds(counters, inside, restarted, now)
 	if restarted || len(p.counters) > mostCounters {
 		clear(p.counters)
 	}
@@ -224,6 +237,36 @@ func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, 
 	}
 	maps.Insert(p.counters, counters)
 	return p.restarts
+}
+
+// holds records how many requests run inside the process. While the metrics page lacks counters of the process, it may be
+// that of the next process.
+func (p *lives) holds(counters iter.Seq2[string, float64], inside map[string]float64, restarted bool, now time.Time) {
+	present := 0
+	for name := range counters {
+		if _, known := p.counters[name]; known {
+			present++
+		}
+	}
+	if p.read = now; restarted || present == len(p.counters) || now.Sub(p.whole) > believed {
+		p.inside, p.whole = inside, now
+	}
+	for name := range inside {
+		p.lost[name] += 0
+	}
+}
+
+// lost returns how many requests were lost with the processes at a metrics endpoint, by series.
+func (l *Ledger) lost(series string) map[string]float64 {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.lives[series]; p != nil {
+		return maps.Clone(p.lost)
+	}
+	return nil
 }
 
 // restarts returns how often the process at a metrics endpoint has restarted, as of the last reading; false if there was none.

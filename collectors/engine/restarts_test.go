@@ -111,35 +111,65 @@ func TestRestartsAreBounded(t *testing.T) {
 	l, now := NewLedger(time.Unix(1_700_000_000, 0)), time.Unix(1_700_000_000, 0)
 	for i := range 3 * mostCounters {
 		all := map[string]float64{fmt.Sprint(i): 1, "steady": float64(i)}
-		if n := l.lived("x", math.NaN(), maps.All(all), now); n != 0 {
+		if n := l.lived("x", math.NaN(), maps.All(all), nil, now); n != 0 {
 			t.Fatalf("%v restarts", n)
 		}
 	}
 	if n := len(l.lives["x"].counters); n > mostCounters+2 {
 		t.Errorf("%d counters are remembered", n)
 	}
-	if n := l.lived("x", math.NaN(), maps.All(map[string]float64{"steady": 1}), now); n != 1 {
+	if n := l.lived("x", math.NaN(), maps.All(map[string]float64{"steady": 1}), nil, now); n != 1 {
 		t.Errorf("%v restarts", n)
 	}
 }
 
-// TestRequestsLost checks that requests that ran or waited when a process ended count as lost, once.
+// TestRequestsLost checks that requests that ran when a process ended count as lost, once, also while the next process loads
+// and if it begins with fewer families. Requests whose clients may have left do not count, nor do those of a process that
+// shares the address with another.
 func TestRequestsLost(t *testing.T) {
-	p := play(t, "vllm/v0.32.0-cancelled.prom")
 	lost := metrics.RequestsLost.Name
-	p.set("vllm:num_requests_running", 25)
-	p.set("vllm:num_requests_waiting{", 5)
-	p.pass(time.Minute, tick, nil)
-	p.last.want(t, lost, 0)
-	restart := func() {
-		p.set("process_start_time_seconds", float64(p.now.Unix()-5))
+	const running, idle, start = `sglang:num_running_reqs{engine_type`, "sglang/v0.5.23-idle.prom", "process_start_time_seconds"
+	t.Run("while the engine loads", func(t *testing.T) {
+		p := play(t, "vllm/v0.32.0-cancelled.prom")
+		p.set("vllm:num_requests_running", 25)
+		p.set("vllm:num_requests_waiting{", 5)
+		p.pass(time.Minute, tick, func() { p.add("vllm:generation_tokens_total{", 100) })
+		p.last.want(t, lost, 0)
+		p.status = http.StatusServiceUnavailable
+		p.pass(10*time.Minute, tick, nil)
+		p.last.want(t, lost, 0)
+		p.status = http.StatusOK
+		p.set(start, float64(p.now.Unix()-5))
 		p.set("vllm:num_requests_running", 2)
-		p.set("vllm:num_requests_waiting{", 0)
-	}
-	p.pass(tick, tick, restart)
-	p.last.want(t, lost, 30)
-	p.pass(time.Minute, tick, nil)
-	p.last.want(t, lost, 30)
-	p.pass(tick, tick, restart)
-	p.last.want(t, lost, 32)
+		p.pass(time.Minute, tick, nil)
+		p.last.want(t, lost, 25)
+		p.set(start, float64(p.now.Unix()-5))
+		p.pass(time.Minute, tick, nil)
+		p.last.want(t, lost, 27)
+	})
+	t.Run("the next process has fewer families", func(t *testing.T) {
+		p := play(t, "sglang/v0.5.23-loaded.prom")
+		p.set(running, 12)
+		p.pass(time.Minute, tick, func() { p.add("sglang:prompt_tokens_total", 100) })
+		p.page = readPage(t, idle)
+		p.pass(tick, tick, nil)
+		p.last.want(t, lost, 12)
+	})
+	t.Run("without progress", func(t *testing.T) {
+		p := play(t, "vllm/v0.32.0-cancelled.prom")
+		p.set("vllm:num_requests_running", 106)
+		p.pass(2*believed, tick, nil)
+		p.set(start, float64(p.now.Unix()-5))
+		p.pass(tick, tick, nil)
+		p.last.want(t, lost, 0)
+	})
+	t.Run("two processes", func(t *testing.T) {
+		p := play(t, "vllm/v0.32.0-cancelled.prom")
+		p.set("vllm:num_requests_running", 25)
+		p.pass(2*startsTogether, tick, func() {
+			p.set(start, float64(1795402000+100*(p.now.Unix()/15%2)))
+			p.add("vllm:generation_tokens_total{", 100)
+		})
+		p.last.want(t, lost, 0)
+	})
 }

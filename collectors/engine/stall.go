@@ -187,6 +187,22 @@ func (t *target) observe(s *snapshot) {
 	t.remembers(s, known)
 }
 
+// inside returns how many requests run in each engine, by its series of RequestsLost. An engine without progress may
+// report requests whose clients have left, unless it has certainly stalled.
+func (t *target) inside() map[string]float64 {
+	all := map[string]float64{}
+	for i := range t.plan.units {
+		u := &t.plan.units[i]
+		if series := u.series[metrics.RequestsLost]; series != "" {
+			p := t.pasts[u.progress]
+			if all[series] = max(0, p.last.load-p.last.waits); p.last.at.Sub(p.moved) > believed && p.stalled() == 0 {
+				all[series] = 0
+			}
+		}
+	}
+	return all
+}
+
 // memories lists the series that come from several readings. A unit has such a series if it has a name for the series.
 var memories = []struct {
 	family *metrics.Family
@@ -196,7 +212,6 @@ var memories = []struct {
 	{metrics.RequestsArrived, func(_ *unit, p *past) (float64, bool) { return p.arrivals.total, true }},
 	{metrics.PrefillComputedTokens, func(_ *unit, p *past) (float64, bool) { return p.prefilled.total, true }},
 	{metrics.RequestsWithoutToken, func(_ *unit, p *past) (float64, bool) { return p.tokenless.ended, true }},
-	{metrics.RequestsLost, func(_ *unit, p *past) (float64, bool) { return p.lost, true }},
 	{metrics.EngineUnscheduled, func(_ *unit, p *past) (float64, bool) { return p.unseen.seconds() }},
 	{metrics.EngineCold, func(_ *unit, p *past) (float64, bool) { return metrics.Bool(p.cold(p.last)), !math.IsNaN(p.last.start) }},
 	{metrics.EngineLastProgress, func(_ *unit, p *past) (float64, bool) { return float64(p.moved.UnixMilli()) / 1000, p.twice }},

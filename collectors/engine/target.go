@@ -513,7 +513,9 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	t.answer(s)
 	t.observe(s)
 	restarts := t.text(metrics.EngineRestarts.Name, "")
-	s.append(metrics.EngineRestarts, restarts, t.config.Ledger.lived(restarts, t.plan.start.value(t.values), t.counters, t.config.Now()))
+	s.append(metrics.EngineRestarts, restarts,
+		t.config.Ledger.lived(restarts, t.plan.start.value(t.values), t.counters, t.inside(), t.config.Now()))
+	t.losses(s, restarts)
 	t.serving(s)
 	t.configure(s)
 	t.forecast(s)
@@ -545,6 +547,14 @@ func (t *target) counters(yield func(string, float64) bool) {
 				return
 			}
 		}
+	}
+}
+
+// losses adds the requests that were lost with the processes of the metrics endpoint.
+func (t *target) losses(s *snapshot, restarts string) {
+	lost := t.config.Ledger.lost(restarts)
+	for _, series := range slices.Sorted(maps.Keys(lost)) {
+		s.append(metrics.RequestsLost, series, lost[series])
 	}
 }
 
@@ -658,6 +668,7 @@ func (t *target) silence(reason string, took time.Duration) *snapshot {
 	if n, known := t.config.Ledger.restarts(restarts, t.config.Now()); known {
 		s.append(metrics.EngineRestarts, restarts, n)
 	}
+	t.losses(s, restarts)
 	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
 	t.maintenance(s)
 	return s

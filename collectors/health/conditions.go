@@ -292,7 +292,7 @@ var Conditions = []Condition{
 	},
 	{
 		Name: "fabric_manager_gone", Verdict: metrics.Drain, Alert: metrics.AnswerLink,
-		Meaning: "the node has NVSwitches, and no fabric manager runs", Action: "start it: systemctl start nvidia-fabricmanager",
+		Meaning: "the node has NVSwitches, and no fabric manager runs", Action: "systemctl start nvidia-fabricmanager",
 		Node:  true,
 		Reads: []*metrics.Family{metrics.GPUFabricManagerUp, metrics.GPUSwitches}, Hold: boot, Quiet: level,
 		test:      test{value: manager, falls: true},

@@ -31,7 +31,7 @@ func TestBadRelease(t *testing.T) {
 		t.Fatal("no page")
 	}
 	page := p.Sent[i]
-	for _, want := range []string{"Version 0.17.0 was deployed within the hour", "Changed in 6h: kv_cache_dtype auto → fp8 on 4"} {
+	for _, want := range []string{"Version 0.17.0 was deployed in the last hour", "Changed in 6h: kv_cache_dtype auto → fp8 on 4"} {
 		if !strings.Contains(page.Message(), want) {
 			t.Errorf("the page lacks %q:\n%s", want, page.Message())
 		}
@@ -57,8 +57,8 @@ func TestBadRelease(t *testing.T) {
 	said := strings.Join(strings.Fields(text.String()), " ")
 	changed := p.World.At(p.Onset + time.Minute).UTC().Format(time.RFC3339) // the engines have loaded
 	for _, want := range []string{
-		"Look first at: release. Version 0.17.0 was deployed within the hour.",
-		"Setting kv_cache_dtype changed from auto to fp8 within the hour.",
+		"Look first at: release. Version 0.17.0 was deployed in the last hour.",
+		"Setting kv_cache_dtype changed from auto to fp8 in the last hour.",
 		"version 0.16.0 -> 0.17.0 at " + changed + " on 4 of 4 replicas", "kv_cache_dtype auto -> fp8 at " + changed + " on 4 of 4 replicas",
 	} {
 		if !strings.Contains(said, want) {
