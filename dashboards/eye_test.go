@@ -1348,7 +1348,7 @@ func TestSuspectsAreSentences(t *testing.T) {
 	}
 	for clue, want := range map[string]string{
 		"gpu_throttled":    "GPU 3 on gpu-node-1 is slowed down 40% of the time (hw slowdown)",
-		"version_deployed": "Version 0.17.0 was deployed within the hour",
+		"version_deployed": "Version 0.17.0 was deployed in the last hour",
 		"slow_replica":     "llama-0 alone is slow: first tokens after 395ms", "preemptions": "The KV cache is too full: each request is preempted 0.4 times",
 		"gpu_failed": "GPU 3 on gpu-node-1 must leave service (hw slowdown)",
 	} {
@@ -1518,7 +1518,7 @@ func TestAModelThatAnswersNothingIsNoCalm(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, v := lookFirst(t, sim, rulesim.Epoch)
-	if len(v[0]) != 1 || v[0][0].Metric.Get(metrics.LabelSays) != "llama-0 stopped answering within the hour" {
+	if len(v[0]) != 1 || v[0][0].Metric.Get(metrics.LabelSays) != "llama-0 stopped answering in the last hour" {
 		t.Fatalf("rows: %v", v[0])
 	}
 	raw, _ := json.Marshal(p.overrides(t, "byName", "burn")["mappings"])

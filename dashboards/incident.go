@@ -147,7 +147,8 @@ func (s scope) burning() (rows, since promql.Expr) {
 	}
 	suspect := spaced(s.firstSuspect(most), metrics.LabelSays, keyAtEnd)
 	told := one(promql.TopK(1, models, promql.Or(promql.And(suspect, suffers, on), s.causes(),
-		labelled(promql.Mul(promql.Num(0.1), one(suffers)), metrics.LabelSays, "Nothing stands out yet"))))
+		labelled(labelled(labelled(promql.Mul(promql.Num(0.1), one(suffers)), metrics.LabelSays, "Nothing stands out yet"),
+			metrics.LabelAction, rules.FastBurn.Name), metrics.LabelRunbook, rules.FastBurn.Name))))
 	fastest := promql.Mul(promql.Gt(most, promql.Num(0)), words, promql.On(objectives...).ManyToOne(metrics.LabelBad))
 	for _, otherwise := range []promql.Expr{
 		labelled(promql.Equal(most, promql.Num(0)), metrics.LabelBad, "no event in 5 minutes"), most,
@@ -347,10 +348,10 @@ func splitRow(s scope, w windows) []Panel {
 		},
 			Query{s.mean(replicas, metrics.TimeToFirstToken), replicaLegend}).size(8, 6).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "prefix-collapse"),
-		timeline("Throttling now", 8, About{
+		timeline("Throttling", 8, About{
 			"When the driver lowered the clocks of a GPU that serves the model. A software power cap is left out: it is normal under prefill.",
 			"A throttled GPU makes every request of its replica slow, or of the whole model with tensor parallelism.",
-			"If it is red while the budget burns, see the reason under Time throttled, and move the traffic away from this GPU.",
+			"While the budget burns, read the reason under Time throttled. Move traffic only if other GPUs of the model are not throttled.",
 		},
 			bad("throttled"), stateOfGPU(s.serving(promql.Max(gpus,
 				between(s.of(metrics.GPUClockEventActive, promql.Re(metrics.LabelReason, rules.HarmfulReasons))))), "")).

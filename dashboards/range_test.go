@@ -250,7 +250,7 @@ var sameFacts = map[string][]told{
 		{"llm-incident", "Alerts over time", 0, nil},
 		{"llm-slo", "Alerts", 0, nil},
 	},
-	"throttled GPUs": {{"llm-incident", "Throttling now", 0, nil}, {"llm-gpu", "Clock events", 0, nil}},
+	"throttled GPUs": {{"llm-incident", "Throttling", 0, nil}, {"llm-gpu", "Clock events", 0, nil}},
 }
 
 // agree checks that all panels about the same fact agree, over any range.

@@ -68,7 +68,7 @@ func TestBoards(t *testing.T) {
 		"an objective in words":     panel("Burn rate now", "") + `.textContent.includes("severe TTFT")`,
 		"lines and a limit": panel("Inter-token latency, p95", "path:not(.limit):not(.across)") + "&&" +
 			panel("Inter-token latency, p95", "path.limit"),
-		"a state": panel("Throttling now", `.states rect[fill="#D55E00"]`),
+		"a state": panel("Throttling", `.states rect[fill="#D55E00"]`),
 		"text":    panel("GPU", `a[href="http://node.example/runbooks/BranchThrottledGPU"]`),
 		"what failed": panel("Preemptions", ".failed") + "&&" + panel("Preemptions", ".failed") +
 			`.textContent.includes("invalid regular expression")`,
