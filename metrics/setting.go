@@ -35,7 +35,8 @@ const (
 // Settings lists all settings in the order in which people read them.
 var Settings = []Setting{
 	SettingModel, SettingRevision, SettingVersion, SettingImage, SettingDtype, SettingQuantization, SettingMaxModelLen, SettingMaxBatchTokens,
-	SettingMaxSequences, SettingMaxQueue, SettingTensorParallel, SettingPipelineParallel, SettingDataParallel, SettingExpertParallel, SettingKVCacheDtype,
+	SettingMaxSequences, SettingMaxQueue, SettingTensorParallel, SettingPipelineParallel, SettingDataParallel, SettingExpertParallel,
+	SettingKVCacheDtype,
 	SettingKVCacheTokens, SettingKVBlockSize, SettingGPUMemoryFraction, SettingSpeculation, SettingSpeculationTokens, SettingPrefixCaching,
 	SettingChunkedPrefill, SettingTemplate, SettingTokenizer, SettingGeneration,
 }

@@ -66,8 +66,9 @@ func lost() promql.Expr {
 		promql.Vector(metrics.RequestsArrived, promql.Eq(metrics.LabelRole, metrics.FrontendRole)), promql.On(modelLabels...)) // it counts them
 	cut := promql.Mul(promql.Add(times(0, usually), promql.Num(Interval.Seconds()/RateWindow.Std().Seconds())), above(died, 0),
 		promql.On(modelRole...).ManyToOne())
-	return promql.Unless(promql.Sum(modelSLO, promql.Or(inTime(promql.Ne(metrics.LabelRole, metrics.GatewayRole), promql.Eq(metrics.LabelRole, "")),
-		inTime(gatewayRole(), gatewayRole()), labelled(cut, metrics.LabelReason, "cut"))), underMaintenance(), promql.On(modelSLO...))
+	engines := inTime(promql.Ne(metrics.LabelRole, metrics.GatewayRole), promql.Eq(metrics.LabelRole, ""))
+	return promql.Unless(promql.Sum(modelSLO, promql.Or(engines, inTime(gatewayRole(), gatewayRole()),
+		labelled(cut, metrics.LabelReason, "cut"))), underMaintenance(), promql.On(modelSLO...))
 }
 
 // exhaustion returns the seconds until the budget is spent if the present burn continues. A budget is a number of events.
