@@ -18,6 +18,7 @@ const (
 	mostReplicas   = 4096
 	mostChanges    = 48              // of a replica in an hour: all of its settings, twice
 	mostCounters   = 4096            // of a metrics endpoint, beyond those of its last metrics page
+	formerModels   = 64              // of a metrics endpoint, whose lost requests are still reported
 	forgetAfter    = 24 * time.Hour  // for which a replica or a metrics endpoint has not been seen
 	measuredApart  = 0.05            // difference between two measurements that does not count as a change
 	startsTogether = 5 * time.Minute // after the exporter's own start, for engines that do not report when they started
@@ -253,6 +254,9 @@ func (p *lives) holds(counters iter.Seq2[string, float64], inside map[string]flo
 	}
 	for name := range inside {
 		p.lost[name] += 0
+	}
+	if len(p.lost) > len(inside)+formerModels {
+		maps.DeleteFunc(p.lost, func(name string, _ float64) bool { _, here := inside[name]; return !here })
 	}
 }
 

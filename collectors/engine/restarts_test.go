@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -162,6 +163,18 @@ func TestRequestsLost(t *testing.T) {
 		p.set(start, float64(p.now.Unix()-5))
 		p.pass(tick, tick, nil)
 		p.last.want(t, lost, 0)
+	})
+	t.Run("names that change", func(t *testing.T) {
+		e := serve(t, "")
+		c := collectorFor(t, []TargetConfig{{URL: e.URL}})
+		var last samples
+		for i := range 3 * formerModels {
+			e.show(strings.ReplaceAll(written{"vllm", 100, []float64{5}}.page(), `"m"`, fmt.Sprintf("%q", fmt.Sprint("m-", i))))
+			last = parse(t, exposition(t, c))
+		}
+		if n := len(last.get(t, lost)); n > formerModels+2 {
+			t.Errorf("%d series", n)
+		}
 	})
 	t.Run("two processes", func(t *testing.T) {
 		p := play(t, "vllm/v0.32.0-cancelled.prom")
