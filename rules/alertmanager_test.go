@@ -152,9 +152,9 @@ func TestResolvedTitleIsThatOfThePage(t *testing.T) {
 	burn := ended("b", "prod/m: 0% of requests fail (promise 0.1%)", "Look first at: memory.\n", "10:05", "09:55 UTC")
 	for other, want := range map[string]string{
 		ended("c", "requests hang", "", "10:00", ""): "prod: requests hang|Resolved 11:00 UTC: b.\nResolved 11:00 UTC: c.\n" +
-			"Dashboard: https://grafana.example/d/llm-incident?from=1767259800000&var-namespace=prod", // half an hour before
+			"Dashboard: https://grafana.example/d/llm-incident?from=1767259800000&var-namespace=prod&to=1767267000000", // half an hour before
 		ended("c", "requests hang", "", "10:10", ""): "prod/m: requests fail|Resolved 11:00 UTC: b.\nResolved 11:00 UTC: c.\n" +
-			"Dashboard: https://grafana.example/d/llm-incident?from=1&var-namespace=prod", // where the burn began
+			"Dashboard: https://grafana.example/d/llm-incident?from=1&var-namespace=prod&to=1767267000000", // where the burn began
 	} {
 		writeFile(t, data, []byte(`{"status": "resolved", "alerts": [`+burn+`, `+other+`]}`))
 		if got := strings.TrimSpace(amtool(t, "template", "render", "--template.glob="+template, "--template.data="+data,

@@ -250,6 +250,27 @@ func TestLongMessagesKeepWhatIsNeeded(t *testing.T) {
 	}
 }
 
+// TestEvidenceOutlivesExplanations checks that a message that is too long loses a sentence of explanation before it loses
+// which replica is meant.
+func TestEvidenceOutlivesExplanations(t *testing.T) {
+	tmpl := templates(t)
+	page := beside("LLMModelStalled")
+	page.Labels[metrics.LabelNamespace], page.Labels[metrics.LabelModel] = "prod", "llama"
+	page.Annotations = model.LabelSet{
+		"summary": model.LabelValue(strings.Repeat("x", 300)),
+		"split": "Look first at: engine. These replicas compute nothing. They may share a request, a release, storage or the network.\n" +
+			"Do first, at once: stop retries.\nStalled: llama-0.\n",
+		"runbook_url": "https://llm.example/runbooks/LLMModelStalled", "dashboard_url": "https://grafana.example/d/llm-incident?from=1",
+	}
+	text, err := tmpl.ExecuteTextString(`{{ template "llm.text" . }}`, tmpl.Data("llm-critical", nil, nil, "", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text, "\nStalled: llama-0.\n") || strings.Contains(text, "They may share") || !strings.Contains(text, "compute nothing.") {
+		t.Errorf("the message has %d characters:\n%s", utf8.RuneCountInString(text), text)
+	}
+}
+
 var (
 	address = regexp.MustCompile(`(?m)\S+://\S+|^.*all\.$|port-forward \S+ \d+`)
 	amount  = regexp.MustCompile(`(?:^|[\s(])(\d+(?:\.\d+)?)(?:[kMGT]?%|[kMGT]?x?|[KMGT]i?B|[dhms]|ms)(?:[\s,.;)]|$)`)
