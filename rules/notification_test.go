@@ -270,10 +270,12 @@ func TestEvidenceOutlivesExplanations(t *testing.T) {
 		return text
 	}
 	text := render()
-	if !strings.Contains(text, "\nStalled: llama-0.\n") || strings.Contains(text, "They may share") || !strings.Contains(text, "compute nothing.") {
+	if !strings.Contains(text, "\nStalled: llama-0.\n") || strings.Contains(text, "They may share") ||
+		!strings.Contains(text, "compute nothing.") {
 		t.Errorf("the message has %d characters:\n%s", utf8.RuneCountInString(text), text)
 	}
-	page.Annotations["description"], page.Annotations["split"] = "It is slow. To do: restart it.", "Models on it in the last hour: prod/llama.\n"
+	page.Annotations["description"] = "It is slow. To do: restart it."
+	page.Annotations["split"] = "Models on it in the last hour: prod/llama.\n"
 	page.Annotations["summary"] = model.LabelValue(strings.Repeat("x", 410))
 	if text := render(); !strings.Contains(text, "To do: restart it.") {
 		t.Errorf("what to do is cut:\n%s", text)
