@@ -84,8 +84,7 @@ var (
 	RecordedEventCorrection = recorded(Sum, "model:llm_slo_events:correction",
 		"Events of a minute to add to an increase, by reason: first (new engines had counted them before their first scrape), maintenance "+
 			"(negative, in a declared interval), probe (negative, answered synthetic requests, which are not events of availability) or lost "+
-			"(users' requests at the usual rate while no engine of the model or, for the role gateway, no gateway answered, and those in an "+
-			"engine whose process ended).",
+			"(users' requests at the usual rate while no engine of the model or, for the role gateway, no gateway answered).",
 		ModelSLOLabels, with(LabelReason))
 	RecordedBadEventCorrection = recorded(Sum, "model:llm_slo_bad_events:correction",
 		"Bad events of a minute to add to an increase, by the reasons of model:llm_slo_events:correction.", ModelSLOLabels, with(LabelReason))

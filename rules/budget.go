@@ -51,24 +51,17 @@ func budgetGroup(opt Options) Group {
 // modelPeriod adds the objective's period to modelSLO.
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
-// lost returns the availability events that no server counts, per minute: at the rate of the hour before, while no server
-// could answer, and the requests in an engine whose process ended, a fifth of the five-minute increase as in leftOut. No
-// server can answer if the model has no engine in any role or, for events that its gateways count, no gateway. If users
-// sent no request for an hour, no event is lost.
+// lost returns the availability events lost in a minute in which no server could answer, at the rate of the hour
+// before. No server can answer if the model has no engine in any role or, for events that its gateways count, no
+// gateway. If users sent no request for an hour, no event is lost.
 func lost() promql.Expr {
 	usually := promql.And(latelyRate(), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))),
 		promql.On(modelSLO...))
 	inTime := func(of, down *promql.Matcher) promql.Expr {
 		return promql.Mul(promql.Where(usually, of), promql.Vector(metrics.RecordedDownTime, down), promql.On(modelLabels...).ManyToOne())
 	}
-	died := promql.Unless(
-		promql.Sum(modelRole, once(metrics.RequestsLost, promql.Increase(promql.Vector(metrics.RequestsLost), RateWindow.Std()))),
-		promql.Vector(metrics.RequestsArrived, promql.Eq(metrics.LabelRole, metrics.FrontendRole)), promql.On(modelLabels...)) // it counts them
-	cut := promql.Mul(promql.Add(times(0, usually), promql.Num(Interval.Seconds()/RateWindow.Std().Seconds())), above(died, 0),
-		promql.On(modelRole...).ManyToOne())
-	engines := inTime(promql.Ne(metrics.LabelRole, metrics.GatewayRole), promql.Eq(metrics.LabelRole, ""))
-	return promql.Unless(promql.Sum(modelSLO, promql.Or(engines, inTime(gatewayRole(), gatewayRole()),
-		labelled(cut, metrics.LabelReason, "cut"))), underMaintenance(), promql.On(modelSLO...))
+	return promql.Unless(promql.Or(inTime(promql.Ne(metrics.LabelRole, metrics.GatewayRole), promql.Eq(metrics.LabelRole, "")),
+		inTime(gatewayRole(), gatewayRole())), underMaintenance(), promql.On(modelSLO...))
 }
 
 // exhaustion returns the seconds until the budget is spent if the present burn continues. A budget is a number of events.

@@ -532,15 +532,15 @@ func atIdlePower() promql.Expr {
 
 // cameBack returns the engines that were gone within the last five minutes, or restarted.
 func cameBack() promql.Expr {
-	return promql.Or(returned(), promql.And(promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)),
-		shows(), promql.On(asker...)))
+	return promql.Or(promql.And(servedWithin(hour), interrupted(), promql.On(pageLabels...)),
+		promql.And(promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)),
+			shows(), promql.On(asker...)))
 }
 
-// returned returns the engines, or the gateways, that did not answer within the last five minutes, or restarted.
-func returned(m ...*promql.Matcher) promql.Expr {
-	gone := promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|connection_closed")),
-		pageWindow)
-	return promql.And(servedWithin(hour, m...), promql.Or(gone, above(restartsWithin(pageWindow), 0)), promql.On(pageLabels...))
+// interrupted returns the metrics endpoints that nobody reached within the last five minutes, or whose process restarted.
+func interrupted() promql.Expr {
+	gone := promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|connection_closed"))
+	return promql.Or(promql.Over("last_over_time", gone, pageWindow), above(restartsWithin(pageWindow), 0))
 }
 
 // shows returns series of each exporter that answers.
@@ -603,12 +603,21 @@ func servedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), window))
 }
 
-// stopped returns each engine that served a model within the hour and is down now. An engine whose metrics were read too late
-// only once may be up.
-func stopped(m ...*promql.Matcher) promql.Expr {
+// stopped returns each engine that served a model within the hour and is down now.
+func stopped() promql.Expr {
+	return promql.Mul(servedWithin(hour), silentNow(), promql.On(pageLabels...).ManyToOne())
+}
+
+// stoppedGateway returns each gateway that served a model within the hour and is down now, or was within five minutes.
+func stoppedGateway() promql.Expr {
+	return promql.And(servedWithin(hour, gatewayRole()), promql.Or(silentNow(), interrupted()), promql.On(pageLabels...))
+}
+
+// silentNow returns the metrics endpoints that are down. An engine whose metrics were read too late only once may be up.
+func silentNow() promql.Expr {
 	late := promql.And(promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")),
 		above(promql.Over("max_over_time", promql.Vector(metrics.EngineUp), recentWindow), 0), promql.On(pageLabels...))
-	return promql.Mul(servedWithin(hour, m...), promql.Unless(down(), late, promql.On(pageLabels...)), promql.On(pageLabels...).ManyToOne())
+	return promql.Unless(down(), late, promql.On(pageLabels...))
 }
 
 // doubled returns the mean of the last two minutes if it is above a limit and at least twice the mean of the day before.

@@ -179,7 +179,7 @@ func wayClues() []Clue {
 		{
 			Branch: Routing, Name: "gateway_down", Runbook: "LLMGatewayDown", Delays: Failures, Unit: Count,
 			Says:  "Gateway {engine} stopped answering in the last hour",
-			Query: promql.Or(stopped(gatewayRole()), returned(gatewayRole())),
+			Query: stoppedGateway(),
 		},
 		{
 			Branch: Routing, Name: "gateway_fails", Runbook: "BranchFailingGateway", Delays: Failures, Unit: Share,

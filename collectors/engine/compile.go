@@ -32,6 +32,7 @@ type compiler struct {
 	durations []unit          // what is known about the durations of their requests
 	prompted  map[[outLabels]string]prompts
 	tallied   bool           // some outcomes of requests may be tallied
+	behind    bool           // see Dialect.Behind
 	keys      map[int]string // identifies a series of the metrics page, or a tally, by its position
 }
 
@@ -73,6 +74,7 @@ func compile(page *scrape.Page, dialects []*Dialect, to *labelling, identity fun
 		counter: make([]bool, len(page.Values)),
 		series:  len(page.Values),
 	}}
+	c.behind = slices.ContainsFunc(dialects, func(d *Dialect) bool { return d.Behind })
 	for _, d := range dialects {
 		c.identity = identity(d)
 		c.plan.identifiable = c.plan.identifiable || d.Identify != nil || d.Chains != nil

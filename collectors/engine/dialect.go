@@ -77,6 +77,8 @@ type Dialect struct {
 	// request under several models: the same model, a model that contains it, or none. Nil means that each model
 	// counts as itself.
 	Models func(p *scrape.Page, id Identity) func(model string) (as string)
+	// Behind means that a frontend sends the requests, and counts or repeats those that an engine loses.
+	Behind bool
 	// Supplement marks a dialect that accompanies an engine's own dialect on the same metrics page. Its rows are
 	// further candidates for quantities that the engine does not report, under the engine's runtime.
 	Supplement bool

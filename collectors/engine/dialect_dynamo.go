@@ -158,6 +158,7 @@ var dynamoWorker = Dialect{
 	Runtime:    metrics.Dynamo,
 	Source:     "dynamo lib/runtime/src/metrics/prometheus_names.rs",
 	Supplement: true,
+	Behind:     true,
 	Recognise: func(p *scrape.Page) bool {
 		return p.Has("dynamo_component_requests_total") || p.Has("dynamo_component_inflight_requests") || p.Has("dynamo_component_uptime_seconds")
 	},

@@ -306,14 +306,35 @@ func nodeMaintenance(engines []*snapshot) *snapshot {
 func (c *compiler) events(o slo.Objective, out [outLabels]string, unless *uncounted, threshold string, events, bad, butGood []term) {
 	more := []metrics.Label{{Name: metrics.LabelSLO, Value: o.Name}, {Name: metrics.LabelThreshold, Value: threshold}}
 	all, text := c.text(metrics.SLOEvents.Name, out, more...), c.text(metrics.SLOBadEvents.Name, out, more...)
-	if c.tallied && threshold == "" {
+	var lost []string
+	if o.Signal == slo.Availability {
+		lost = c.losses(out)
+	}
+	if threshold == "" && (c.tallied || lost != nil) {
 		events, bad, butGood = c.lasting(all, events), c.lasting(text, bad), c.lasting(text+" but good", butGood)
 	}
-	c.add(line{family: metrics.SLOEvents, text: all, terms: events, recipe: &recipe{unless: unless}})
+	c.add(line{family: metrics.SLOEvents, text: all, terms: events, recipe: &recipe{unless: unless, lost: lost}})
 	c.add(line{
 		family: metrics.SLOBadEvents, text: text, terms: bad,
-		recipe: &recipe{minus: butGood, unless: unless},
+		recipe: &recipe{minus: butGood, unless: unless, lost: lost},
 	})
+}
+
+// losses returns the series of requests lost with an engine or a rank: no counter of the engine has these requests. An
+// engine has those of all its ranks, unless its ranks have events of their own.
+func (c *compiler) losses(out [outLabels]string) (all []string) {
+	of := unitOf(out)
+	if of[outDPRank] == "" && slices.ContainsFunc(c.countable.counters, func(ctr counter) bool {
+		return ctr.family == metrics.Requests && ctr.out[outDPRank] != "" && compatible(unitOf(ctr.out), of)
+	}) {
+		return nil
+	}
+	for i := range c.plan.units {
+		if u := &c.plan.units[i]; u.series[metrics.RequestsLost] != "" && compatible(u.key, of) {
+			all = append(all, u.series[metrics.RequestsLost])
+		}
+	}
+	return all
 }
 
 // objectiveLines renders the series about the objectives themselves, once for all engines.

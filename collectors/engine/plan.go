@@ -67,6 +67,7 @@ type recipe struct {
 	fold    *fold
 	value   float64    // for lines without source series
 	from    []int      // indices in plan.sources
+	lost    []string   // series of RequestsLost to add
 	unless  *uncounted // for events of objectives: a probe may count instead
 	instead string     // series that reports this, for llm_slo_counted
 }

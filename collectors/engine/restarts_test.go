@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // written is a metrics page: its runtime, the start of its process, and generated tokens by rank. A start of 0 is
@@ -147,6 +148,33 @@ func TestRequestsLost(t *testing.T) {
 		p.set(start, float64(p.now.Unix()-5))
 		p.pass(time.Minute, tick, nil)
 		p.last.want(t, lost, 27)
+	})
+	t.Run("objectives", func(t *testing.T) {
+		for page, running := range map[string]string{
+			"vllm/v0.32.0-cancelled.prom": "vllm:num_requests_running", "vllm/v0.28.0-dp8-lora.prom": `vllm:num_requests_running{engine="3"`,
+		} {
+			p := play(t, page)
+			p.collector = collectorWith(t, Config{
+				Targets: []TargetConfig{{URL: p.URL}}, Now: func() time.Time { return p.now }, Log: discard,
+				Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")},
+			})
+			total := func(f *metrics.Family) (sum float64) {
+				for _, v := range p.last.get(t, f.Name) {
+					sum += v
+				}
+				return sum
+			}
+			p.pass(tick, tick, nil)
+			had := total(metrics.RequestsLost)
+			p.pass(time.Minute, tick, func() { p.set(running, 40) })
+			all, bad := total(metrics.SLOEvents), total(metrics.SLOBadEvents)
+			p.pass(tick, tick, func() { p.set("process_start_time_seconds", float64(p.now.Unix()-5)) })
+			lost := total(metrics.RequestsLost) - had
+			p.pass(tick, tick, nil)
+			if all, bad = total(metrics.SLOEvents)-all, total(metrics.SLOBadEvents)-bad; lost < 40 || all != lost || bad != lost {
+				t.Errorf("%s: %g lost, %g events, %g of them bad", page, lost, all, bad)
+			}
+		}
 	})
 	t.Run("the next process has fewer families", func(t *testing.T) {
 		p := play(t, "sglang/v0.5.23-loaded.prom")

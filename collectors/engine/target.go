@@ -490,9 +490,14 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	for i := range t.plan.sources {
 		t.plan.sources[i].yields, t.plan.sources[i].absurd = false, false
 	}
+	restarts := t.text(metrics.EngineRestarts.Name, "")
+	lost := t.config.Ledger.lost(restarts) // before this reading, so that the loss is a step between two readings of the next process
 	for i := range t.plan.lines {
 		l := &t.plan.lines[i]
 		v := t.pool(l, l.eval(t.values))
+		for _, series := range l.lost {
+			v += lost[series]
+		}
 		absurd := !math.IsNaN(v) && !l.family.Plausible(v)
 		for _, place := range l.from {
 			source := &t.plan.sources[place]
@@ -512,7 +517,6 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	}
 	t.answer(s)
 	t.observe(s)
-	restarts := t.text(metrics.EngineRestarts.Name, "")
 	s.append(metrics.EngineRestarts, restarts,
 		t.config.Ledger.lived(restarts, t.plan.start.value(t.values), t.counters, t.inside(), t.config.Now()))
 	t.losses(s, restarts)

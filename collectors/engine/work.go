@@ -259,7 +259,10 @@ func (c *compiler) units(d *Dialect) []unit {
 			parts = append(slices.DeleteFunc(slices.Clone(parts), func(u unit) bool { return u.key == key }), together(key, parts))
 		}
 		for i := range parts {
-			c.name(&parts[i])
+			u := &parts[i]
+			if c.name(u); (len(parts) == 1 || i < len(parts)-1) && len(u.load) > len(u.waits) && !c.behind {
+				u.series[metrics.RequestsLost] = c.text(metrics.RequestsLost.Name, u.key)
+			}
 		}
 		whole := &parts[len(parts)-1]
 		c.nameWhole(whole, key)
@@ -310,7 +313,6 @@ func (c *compiler) nameWhole(u *unit, key [outLabels]string) {
 	for f, has := range map[*metrics.Family]bool{
 		metrics.RequestsArrived:       len(u.requests)+len(u.firsts) > 0,
 		metrics.RequestsWithoutToken:  len(u.requests) > 0 && len(u.firsts) > 0,
-		metrics.RequestsLost:          len(u.load) > len(u.waits),
 		metrics.EngineUnscheduled:     timed(metrics.TimeToFirstToken) && timed(metrics.QueueTime) && timed(metrics.PrefillTime),
 		metrics.PrefillComputedTokens: len(u.prompts.all) > 0,
 	} {
