@@ -243,7 +243,7 @@ func (s Style) alert(a *Alert) FileRule {
 // firstAid returns where to look first and what to do, for a page that is itself the diagnosis.
 func (a *Alert) firstAid() string {
 	lever := runbooks.FirstLever(a.Name)
-	if a.Severity != slo.Page || a.Diagnosed || lever == "" {
+	if a.Severity != slo.Page || a.Branch == Symptom || lever == "" {
 		return ""
 	}
 	return "Look first at: " + string(a.Branch) + ". " + a.Description + "\nDo first, " + lever + ".\n"

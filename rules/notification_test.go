@@ -142,6 +142,9 @@ func areShort(t *testing.T, at string) {
 			if a.Alert == "" {
 				continue
 			}
+			if strings.Contains(a.Annotations.Split, "Look first at: "+string(rules.Symptom)) {
+				t.Errorf("%s: a symptom is no place to look", a.Alert)
+			}
 			of := map[string]string{metrics.LabelModel: "llama-3.1-8b-chat", metrics.LabelNamespace: "prod"}
 			_, long := notificationOf(t, a, of, 1, longNamed)
 			title, text := notificationOf(t, a, of, 1, crowd(0.5, rules.Share))
