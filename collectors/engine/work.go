@@ -259,10 +259,7 @@ func (c *compiler) units(d *Dialect) []unit {
 			parts = append(slices.DeleteFunc(slices.Clone(parts), func(u unit) bool { return u.key == key }), together(key, parts))
 		}
 		for i := range parts {
-			u := &parts[i]
-			if c.name(u); (len(parts) == 1 || i < len(parts)-1) && len(u.load) > len(u.waits) && !c.behind {
-				u.series[metrics.RequestsLost] = c.text(metrics.RequestsLost.Name, u.key)
-			}
+			c.name(&parts[i], len(parts) > 1 && i == len(parts)-1)
 		}
 		whole := &parts[len(parts)-1]
 		c.nameWhole(whole, key)
@@ -282,8 +279,8 @@ func (c *compiler) units(d *Dialect) []unit {
 	return all
 }
 
-// name gives a unit, which may be a rank, each series for which its metrics page has enough data.
-func (c *compiler) name(u *unit) {
+// name gives a unit, which may be a rank or the sum of all ranks, each series for which its metrics page has enough data.
+func (c *compiler) name(u *unit, sum bool) {
 	u.progress, u.series, u.prompts = c.text(metrics.EngineLastProgress.Name, u.key), map[*metrics.Family]string{}, c.prompted[u.key]
 	give := func(has bool, of ...*metrics.Family) {
 		for _, f := range of {
@@ -293,6 +290,7 @@ func (c *compiler) name(u *unit) {
 		}
 	}
 	give(true, metrics.RequestsInFlight)
+	give(!sum && !c.behind && len(u.load) > len(u.waits), metrics.RequestsLost)
 	give(len(u.moves) > 0, metrics.EngineLastProgress)
 	give(u.patience() > 0, metrics.EngineStalled, metrics.EngineWithoutProgress, metrics.EngineStandstill)
 	give(len(u.waits) > 0 && len(u.good) > 0, metrics.EngineCold)
