@@ -196,8 +196,8 @@ func bucketRow(s scope) []Panel {
 	}
 	return []Panel{
 		lines("Time by phase, p95", wait, 12, About{
-			"The 95th percentile of the time in the queue, from first scheduling to first token, from the first to the last token, and of one " +
-				"KV cache transfer between engines.",
+			"The 95th percentiles of four times: in the queue; from first scheduling to first token; from first to last token; of one KV cache " +
+				"transfer between engines.",
 			"More capacity removes the queue; prefill grows with prompts and lost prefix hits, decode with outputs.",
 			"The phase that grew names the branch; see its runbook.",
 		},

@@ -16,10 +16,9 @@ func exporter() Board {
 		Rows: []Row{
 			{Title: "Now: what is not measured?", Panels: []Panel{
 				listing("What is not ok", 24, About{
-					"Exporters that Prometheus cannot reach, metrics pages of engines that are not read, libraries, discovery, XID " +
-						"sources and parts of the exporter that fail, objectives that count nothing, sources missing from a " +
-						"metrics page, hanging driver calls, " +
-						"GPUs that the driver does not count, and refused configurations.",
+					"Exporters that Prometheus cannot reach; engines' metrics pages that are not read; failing libraries, discovery, XID " +
+						"sources and parts of the exporter; objectives that count nothing; sources missing from a metrics page; " +
+						"hanging driver calls; GPUs that the driver does not count; refused configurations.",
 					"What is not measured cannot page.",
 					"The reason names the remedy; docs/engines.md has more for engines.",
 				},

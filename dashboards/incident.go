@@ -297,7 +297,7 @@ func changes(s scope) []Panel {
 			"The last changes of engines' versions and settings, and starts of engines, within the range. A rollout is one row " +
 				"for each setting, at the time of its first engine. Several starts of a model's engines are one row, at the last of them.",
 			"A deploy, a changed setting or a restart at the start of a burn is its likely cause.",
-			"Compare with the column since above. Roll back first; an analysis takes longer.",
+			"Compare with \"since\" above. Roll back first; an analysis takes longer.",
 		},
 			Query{promql.Call("sort_desc", promql.Max([]string{metrics.LabelAction, metrics.LabelReplica}, promql.Or(
 				copied(replaced(changed, metrics.LabelAction, "$1 from $2 to $3", metrics.LabelAction, "(.*)[|](.*)[|](.*)"), metrics.LabelReplica,
@@ -328,7 +328,7 @@ func splitRow(s scope, w windows) []Panel {
 		lines("Time to first token, p95", wait, 8, About{
 			"The 95th percentile of TTFT per model, and the limits of the objectives on it.",
 			"TTFT up with ITL flat means queue or prefill.",
-			"Go to the phases: queue share, then prefill share.",
+			"Open \"Phases and scope\" below, and look at the queue share first.",
 		},
 			Query{s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken), modelLegend}).limits(s.limitOf(string(slo.TTFT))).size(8, 6).
 			runbook("BranchQueueing").next(rules.EngineDashboard).

@@ -85,7 +85,7 @@ func duration(text string) time.Duration {
 	return time.Duration(d)
 }
 
-// exported is the prefix of labels of a metrics page that labels of the scrape have replaced.
+// exported is the prefix that Prometheus gives a label of a metrics page if the scrape sets the same label.
 const exported = "exported_"
 
 // checkLabels checks that the exporters' series arrive unchanged.

@@ -39,7 +39,7 @@ type Request struct {
 	Full                                 bool // rejected because too many wait
 	Hung, Cut                            bool // aborted while the core hung; failed because the process died
 	Adapter                              int  // from 1; 0 means none
-	// Then is the request to the decode engine that follows, if this request is its prefill.
+	// Then is the decode request that follows this one, if this one is a prefill.
 	Then *Request
 
 	todo, held int           // tokens to compute before the next one comes out, tokens in its own blocks

@@ -49,8 +49,8 @@ func givenUp() promql.Expr {
 		above(dayBefore("aborted_before"), 1./3))
 }
 
-// cutShort returns the share of requests that clients gave up, if it was above a third in both halves of ten minutes, and is
-// five times that of the day before, although first tokens do not wait.
+// cutShort returns the share of requests that clients gave up, if it is above a third in both halves of ten minutes and five times
+// that of the day before, while first tokens come promptly.
 func cutShort() promql.Expr {
 	given := now("aborted")
 	return promql.Unless(both(promql.Gt(above(given, 1./3), times(5, dayBefore("aborted_before"))),

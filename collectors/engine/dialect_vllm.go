@@ -165,7 +165,7 @@ var vllm = Dialect{
 		answered("http_requests_total", "status", "4.*|503", "handler", "0.8.3", "failed HTTP answers by class, so a 429 counts as invalid"),
 		failedBeyond("0.26", "", metrics.OutcomeError, largerOf),
 		failedBeyond("0.8.3", "0.17.x", metrics.OutcomeError, largerOf),
-		failedBeyond("0.18.0", "0.25.x", metrics.OutcomeUnknown, "these releases count requests that they answer 400 as 5xx"), // vllm#44303
+		failedBeyond("0.18.0", "0.25.x", metrics.OutcomeUnknown, "these releases count answers with status 400 as 5xx"), // vllm#44303
 		{
 			To: metrics.Requests, From: "http_requests_total", Is: scrape.Counter, Since: "0.8.3", Where: answersOK,
 			Set: outcome(metrics.OutcomeAbort), Plus: true,

@@ -225,7 +225,7 @@ func provesModel(r *Row) bool {
 	return false
 }
 
-// isModel reports whether a name is a model that the server serves; engines serve all models that they name.
+// isModel reports whether the server serves a model of this name. An engine serves each model on its metrics page.
 func (c *compiler) isModel(model string) bool {
 	if c.served == nil || c.served[model] {
 		return true

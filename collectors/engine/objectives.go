@@ -46,7 +46,7 @@ type effective struct {
 	bound   float64
 }
 
-// offGrid is an objective whose threshold in seconds is more than twice its bound on a metrics page.
+// offGrid is an objective whose threshold is more than twice the bound of the bucket below it, both in seconds.
 type offGrid struct {
 	slo              string
 	threshold, bound float64

@@ -194,7 +194,7 @@ func compatible(a, b [outLabels]string) bool {
 	return true
 }
 
-// tally takes a reading of a metrics page, once, and returns its values, followed by the tallies' values.
+// tally returns a reading's values, followed by the tallies' values. Call it once for each reading.
 func (p *plan) tally(now time.Time, values []float64, memory map[string]*tallied) []float64 {
 	for i := range p.tallies {
 		t := &p.tallies[i]

@@ -193,7 +193,7 @@ func compileAt(path string, cfg Config, at engine.Offer, interval time.Duration,
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, wrong(path+".url", "a request has no query: name the model under model")
 	case cfg.Model == "":
-		return nil, wrong(path+".model", "name the model as clients do: curl %s/v1/models lists them", strings.TrimSuffix(cfg.URL, "/"))
+		return nil, wrong(path+".model", "must be a name that clients use: curl %s/v1/models lists the names", strings.TrimSuffix(cfg.URL, "/"))
 	case p.interval < MinInterval:
 		return nil, wrong(path+".interval", "%s is too short for a probe: use at least %s", p.interval, MinInterval)
 	case p.timeout < 0:

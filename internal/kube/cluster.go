@@ -52,8 +52,8 @@ func NewCluster(config *rest.Config, node string, log *slog.Logger) (*Cluster, e
 }
 
 // Follow keeps a store up to date with the objects of one kind on this node, in one namespace or in all, until ctx ends.
-// It needs the verbs list and watch. called receives the result of each call that counts; an error has a method Reason,
-// which returns one word for metrics.
+// It needs the verbs list and watch. Results that count are passed to called. An error has a method Reason, which
+// returns one word for metrics.
 func (c *Cluster) Follow(ctx context.Context, kind schema.GroupVersionResource, namespace string, store cache.ReflectorStore,
 	called func(error),
 ) {
