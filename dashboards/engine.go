@@ -26,7 +26,7 @@ func engines() Board {
 func latencyRow(s scope) []Panel {
 	return []Panel{
 		heat("TTFT distribution", wait, 12, About{
-			"First tokens per second by how long they took, at the engine that gave most of them.",
+			"First tokens per second, by how long each took, at the engine with the most.",
 			"Two bands are two populations, such as cached and other prompts, short and long ones, or a good and a bad replica.",
 			"If there are two bands, compare replicas on the incident dashboard.",
 		},
@@ -42,7 +42,7 @@ func latencyRow(s scope) []Panel {
 			movesIn("bad-release", "thermal-throttle"),
 		lines("Time to first token", wait, 8, About{
 			"Quantiles of TTFT per model, and the limits of the objectives on it.",
-			"It decides whether an application feels responsive.",
+			"TTFT decides whether an application feels responsive.",
 			"If p50 rises, everybody waits. If only p99 rises, look for some prompts or one replica.",
 		},
 			s.quantiles(metrics.RecordedTimeToFirstToken, metrics.TimeToFirstToken)...).limits(s.limitOf(string(slo.TTFT))).
@@ -81,7 +81,8 @@ func throughputRow(s scope) []Panel {
 			movesIn("traffic-burst", "long-prompts"),
 		lines("Work without progress", wait, 12, About{
 			"How long each replica has certainly had work but made no progress, or has made none while a GPU of its own is busy.",
-			"Gauges of a hanging engine keep their last values, or show that nothing runs. This also counts open connections.",
+			"Gauges of a hanging engine keep their last values, or show that nothing runs. This panel also takes open connections as a sign of " +
+				"work.",
 			"Above a minute, take the replica out of rotation.",
 		},
 			Query{promql.Max(replicas, s.of(metrics.EngineStalled)), replicaLegend},
@@ -91,9 +92,9 @@ func throughputRow(s scope) []Panel {
 			}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
 			movesIn("wedged-engine"),
 		lines("Crash loops", number, 8, About{
-			"Restarts within six hours of engines that restart again and again: from three within an hour, or four within six.",
+			"Restarts within six hours, for engines that restart again and again: at least three times within an hour, or four within six.",
 			"Each restart drops all requests, and the engine must load its model again.",
-			"Read why the previous process died.",
+			"Read in the log why the previous process died.",
 		},
 			Query{
 				promql.Mul(promql.Max(replicas, s.of(metrics.RecordedSeen)), s.of(metrics.RecordedRestarts), promql.On(pages...).ManyToOne()),
@@ -111,8 +112,8 @@ func throughputRow(s scope) []Panel {
 				modelLegend}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("rejections"),
 		lines("Goodput", tokenRate, 8, About{
-			"Tokens per second of requests that met every latency objective (a lower bound), all generated tokens, and the " +
-				"tokens of good requests at this hour yesterday, for whole models on all nodes.",
+			"For whole models on all nodes, tokens per second: of requests that met every latency objective (a lower bound); of all requests; " +
+				"of good requests at this hour yesterday.",
 			"Tokens that come too late are wasted work. No engine reports which requests missed several objectives, so each miss counts as " +
 				"another request of mean length.",
 			"If the gap widens, see which objective burns. For inter-token latency, lower the batch limit; for TTFT, add replicas.",
@@ -168,7 +169,7 @@ func memoryRow(s scope) []Panel {
 			next(rules.IncidentDashboard).
 			movesIn("traffic-burst", "kv-thrash"),
 		lines("Preemptions", perSecond, 12, About{
-			"Running requests per second that lost their cache and are computed again.",
+			"Requests per second that lost their cache and are computed again.",
 			"The engine repeats work while everybody waits.",
 			"If it is above zero for minutes, lower the batch limit.",
 		},
@@ -226,7 +227,7 @@ func bucketRow(s scope) []Panel {
 		lines("Time per output token, p95", seconds, 12, About{
 			"The 95th percentile of the mean time per token of a request. Unlike inter-token latency, it averages pauses away.",
 			"It is the only decode latency that some engines have.",
-			"Read a rise as one of ITL, but look for pauses elsewhere.",
+			"Treat a rise like a rise of ITL, but look for pauses elsewhere.",
 		},
 			Query{s.quantile(0.95, models, metrics.TimePerOutputToken), modelLegend}).limits(s.limitOf(string(slo.TPOT))).
 			runbook("BranchLargeBatch").next(rules.IncidentDashboard).

@@ -33,7 +33,7 @@ func exporter() Board {
 				listing("Missing numbers", 16, About{
 					"Quantities that an engine does not report, with the cause.",
 					"Panels that need them stay empty for that engine.",
-					"If it names a flag, set the flag. If it names a version, upgrade.",
+					"If the reason names a flag, set the flag. If it names a version, upgrade the engine.",
 				},
 					Query{promql.CountBy([]string{metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelReason},
 						s.of(metrics.MetricSourceInfo, promql.Eq(metrics.LabelQuality, string(metrics.Missing)))), ""}).
@@ -44,7 +44,7 @@ func exporter() Board {
 				listing("What GPUs do not offer", 8, About{
 					"Features that driver, board or permissions do not offer, with the driver's error.",
 					"Panels that need them stay empty.",
-					"For NO_PERMISSION, give the exporter the permissions in its manual.",
+					"For NO_PERMISSION, give the exporter the permissions in docs/operations.md.",
 				},
 					Query{promql.CountBy([]string{metrics.LabelFeature, metrics.LabelReason}, promql.Equal(s.of(metrics.GPUFeatureSupported),
 						promql.Num(0))), ""}).
@@ -96,7 +96,7 @@ func upkeepRow(s scope) []Panel {
 		lines("Configuration age", seconds, 12, About{
 			"Time since each exporter loaded its configuration.",
 			"Nodes that loaded at different times may have different objectives.",
-			"If it is older than the last rollout, that node did not get it.",
+			"If a configuration is older than the last rollout, its node did not get the rollout.",
 		},
 			onNode(promql.Sub(promql.Call("time"), promql.Max(nodes, s.of(metrics.ConfigReloadTime))), "")).
 			runbook("LLMObjectiveWithoutEvents").next(rules.SLODashboard).

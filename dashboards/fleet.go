@@ -66,7 +66,7 @@ func headroomRow(s scope) []Panel {
 	running, waiting, count := s.of(metrics.RecordedRunning), s.of(metrics.RecordedWaiting), s.of(metrics.RecordedReplicas)
 	return []Panel{
 		lines("Load against capacity", share, 8, About{
-			"Requests that arrive, as a share of those at which the model misses its first latency objective. Exporters learn this from the " +
+			"Requests that arrive, as a share of the load at which the model misses its first latency objective. Exporters learn this from the " +
 				"day's load.",
 			"It shows how much more load a model can take, with its present prompts and answers, before anybody waits.",
 			"Above 80% at the daily peak, add a replica. llm_engine_capacity_limit_info names what will limit it.",
@@ -108,7 +108,7 @@ func headroomRow(s scope) []Panel {
 		lines("Replicas and GPUs", number, 8, About{
 			"Replicas of each model that report a batch, replicas that it needs to meet its latency objectives, and GPUs that serve it.",
 			"It shows what autoscaling did.",
-			"If it fell without a decision, look for engines that are down.",
+			"If the number of replicas fell although nobody scaled down, look for engines that are down.",
 		},
 			Query{count, "replicas " + modelLegend}, Query{promql.Max(models, s.of(metrics.RecordedDesired)), "needed " + modelLegend},
 			Query{s.of(metrics.RecordedModelGPUs), "GPUs " + modelLegend}).ranked().runbook("LLMModelDown").next(rules.ExporterDashboard).

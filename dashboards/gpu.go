@@ -68,8 +68,8 @@ func healthRow(s scope) []Panel {
 		listing("What the XIDs mean", 24, About{
 			"The XIDs of each GPU since the exporter started, the most urgent first, with their meaning and what to do. 13, 31, 43 and 45 come " +
 				"from the application, and most others from the hardware.",
-			"The number alone does not help at night.",
-			"At severity page, take the GPU out of service now.",
+			"An XID's number alone does not show what to do.",
+			"If the severity is page, take the GPU out of service now.",
 		},
 			Query{ranked(xids, metrics.LabelSeverity, string(metrics.XIDPage), string(metrics.XIDTicket), string(metrics.XIDApp)), ""}).
 			columns(Column{metrics.LabelXID, "XID", 60, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil},
@@ -86,8 +86,8 @@ func busyRow(s scope) []Panel {
 	used := promql.Mul(s.perGPU(metrics.GPUMemoryBandwidthUtilization), s.perGPU(metrics.GPUMemoryBandwidthPeak))
 	return []Panel{
 		lines("SM, tensor and kernel activity", share, 8, About{
-			"Share of busy SMs, of the GPU and of each of its MIG slices, share of time in tensor operations, and share of time with any " +
-				"kernel at all.",
+			"Share of busy SMs, of the GPU and of each of its MIG slices; share of time in tensor operations; share of time with any kernel at " +
+				"all.",
 			"nvidia-smi calls the last one utilisation. At 100%, the GPU may be almost idle with one small kernel.",
 			"High SM activity with low tensor activity means decode or a bad kernel. If both are low, the GPU waits for work.",
 		},
@@ -97,7 +97,7 @@ func busyRow(s scope) []Panel {
 			movesIn("bad-release", "crash-loop").notDrilled(noGPU),
 		lines("Memory bandwidth against peak", bandwidth, 8, About{
 			"Bytes per second to and from device memory, and the peak of the node's best board.",
-			"Decode runs at this ceiling.",
+			"The peak limits decode.",
 			"Near the peak, a larger batch only adds latency.",
 		},
 			onePerGPU(used, "used")).limits(ofNode(promql.Max, s.of(metrics.GPUMemoryBandwidthPeak), "peak")).
@@ -201,7 +201,7 @@ func linkRow(s scope) []Panel {
 		lines("Traffic of links", bandwidth, 8, About{
 			"Bytes per second over PCIe in both directions, and payload over all NVLinks of a GPU.",
 			"Serving needs little PCIe traffic. Tensor parallelism uses NVLink for every token, and all GPUs of a model should look alike there.",
-			"Steady PCIe traffic in service means that something does not fit. If one GPU differs, look at its links.",
+			"Steady PCIe traffic in service means that something does not fit into GPU memory. If one GPU differs, look at its links.",
 		},
 			onePerGPU(s.gpuRate(metrics.GPUPCIeTransmit), "PCIe sent"), onePerGPU(s.gpuRate(metrics.GPUPCIeReceive), "PCIe received"),
 			onePerGPU(s.gpuRate(metrics.GPUNVLinkTransmit), "NVLink sent"), onePerGPU(s.gpuRate(metrics.GPUNVLinkReceive), "NVLink received")).
@@ -211,7 +211,7 @@ func linkRow(s scope) []Panel {
 			"PCIe lanes and generation in use where more are possible.",
 			"Fewer lanes than possible mean a bad slot, riser or cable. The generation drops on idle links. If it stays low under load, the " +
 				"link cannot retrain.",
-			"If it is narrow or slow under load, reseat the board in the next window.",
+			"If a link is narrow or slow under load, reseat the board in the next window.",
 		},
 			onePerGPU(below(metrics.GPUPCIeLinkWidth), "lanes"), onePerGPU(below(metrics.GPUPCIeLinkGeneration), "generation")).
 			empty("No PCIe link is below what it can be, or none is read.").runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
@@ -248,7 +248,7 @@ func usersRow(s scope) []Panel {
 			notDrilled(stays).steady(),
 		listing("Boards", 24, About{
 			"Name, address, serial number and firmware of each GPU.",
-			"The vendor asks for it.",
+			"The vendor asks for these data in a hardware case.",
 			"If firmware differs within a node, update it in the next window.",
 		},
 			Query{promql.Max(identity, s.of(metrics.GPUInfo)), ""}).

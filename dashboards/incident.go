@@ -58,8 +58,8 @@ func nowTables(s scope) []Panel {
 	rows, since := s.burning()
 	return []Panel{
 		listing("Firing alerts", 12, About{
-			"Every alert of this project that fires for the model, pages first, when its condition first began, and where: at which " +
-				"model, replica, GPU or node, and at how many more.",
+			"Every alert of this project that fires for the model, pages first. Each row shows when the condition first began, and where: at " +
+				"which model, replica, GPU or node, and at how many more.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook.",
 		},
@@ -73,10 +73,11 @@ func nowTables(s scope) []Panel {
 				"speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
 		listing("Where to look first", 24, About{
-			"One row for each model that burns, or with an alert on the model or on a GPU that serves it; the fastest burn " +
-				"comes first. A row shows the objective that burns most, since when any objective has burnt, the evidence that comes " +
-				"first in a diagnosis or, without any, an alert on a cause and its place, and the lever that acts soonest.",
-			"One cause can look like another, as when a throttled GPU looks like a queue. A page has the same line.",
+			"One row for each model that burns, or with an alert on the model or on a GPU that serves it; the fastest burn comes first. A row " +
+				"shows: the objective that burns most; since when any objective has burnt; the evidence that comes first in a diagnosis or, without " +
+				"evidence, an alert on a cause and its place; the lever that acts soonest.",
+			"One cause can look like another, as when a throttled GPU looks like a queue. A page shows the same evidence after \"Look first " +
+				"at\".",
 			"Start with the first line. Its runbook describes how to be sure, and what else to check.",
 		},
 			Query{rows, ""}, Query{since, ""}).
@@ -294,8 +295,8 @@ func changes(s scope) []Panel {
 			metrics.LabelModel))
 	return []Panel{
 		listing("What changed", 12, About{
-			"The last changes of engines' versions and settings, and starts of engines, within the range. A rollout is one row " +
-				"for each setting, at the time of its first engine. Several starts of a model's engines are one row, at the last of them.",
+			"The last changes of engines' versions and settings, and starts of engines, within the range. A rollout is one row for each " +
+				"setting, at the time of its first engine. Several starts of a model's engines are one row, at the time of the last.",
 			"A deploy, a changed setting or a restart at the start of a burn is its likely cause.",
 			"Compare with \"since\" above. Roll back first; an analysis takes longer.",
 		},
@@ -336,7 +337,7 @@ func splitRow(s scope, w windows) []Panel {
 		lines("Inter-token latency, p95", seconds, 8, About{
 			"The 95th percentile of the gap between tokens per model, and the limits of the objectives on it.",
 			"ITL up with TTFT flat means decode: batch, memory bandwidth, speculation or a throttled GPU.",
-			"Go to the batch, then to the GPUs underneath.",
+			"Look at the batch on the engine dashboard, then at the GPUs underneath.",
 		},
 			Query{s.recordedQuantile(0.95, metrics.RecordedInterTokenLatency), modelLegend}).limits(s.limitOf(string(slo.ITL))).size(8, 6).
 			runbook("BranchLargeBatch").next(rules.EngineDashboard).
@@ -517,7 +518,8 @@ func changeRow(s scope) []Panel {
 			"Replicas, and ranks of them, that do worse than the others of their model over ten minutes, or run with a setting that most " +
 				"others do not have while no rollout is under way.",
 			"The difference explains why one replica is slow, or answers differently.",
-			"If a setting differs, finish the rollout, or roll it back. Otherwise take the replica out, then look at its GPU and node.",
+			"If a setting differs, finish the rollout, or roll it back. Otherwise take the replica out of rotation, then look at its GPU and " +
+				"node.",
 		},
 			Query{promql.Max([]string{
 				metrics.LabelInstance, metrics.LabelModel, metrics.LabelPod, metrics.LabelServer, metrics.LabelReason,

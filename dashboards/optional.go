@@ -78,8 +78,8 @@ func probeRow(s scope) []Panel {
 			empty(noProbe).runbook("LLMProbeBroken").next(rules.IncidentDashboard).
 			movesIn("wedged-unseen", "buffering-proxy"),
 		lines("Failures in a row", number, 24, About{
-			"Synthetic requests that failed one after the other at each address, probes whose last answer is not the first of its release, and " +
-				"engines that are not probed, with the reason.",
+			"Synthetic requests that failed one after the other at each address; probes whose last answer differs from the first of its " +
+				"release; engines that are not probed, with the reason.",
 			"Two in a row page, unless the engine's metrics endpoint is down or all requests of the exporter fail.",
 			"Send the engine itself a request with a deadline; save its stacks before a restart.",
 		},
@@ -94,7 +94,7 @@ func probeRow(s scope) []Panel {
 func featureRow(s scope) []Panel {
 	return []Panel{
 		lines("Speculation accepted", share, 8, About{
-			"Share of drafted tokens that the model accepted, of the worst replica on engines that report a gauge.",
+			"Share of drafted tokens that the model accepted; for engines that report only a gauge, the share of the worst replica.",
 			"Below about a third, speculation costs more than it saves.",
 			"A step down means other traffic, other sampling, or a draft model that does not match.",
 		},
@@ -103,8 +103,8 @@ func featureRow(s scope) []Panel {
 			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard).
 			movesIn("speculation-collapse"),
 		lines("NaN, sleep, adapters, models", number, 8, About{
-			"Requests of the last hour whose logits had NaN (vLLM checks only with VLLM_COMPUTE_NANS_IN_LOGITS=1), engines asleep, adapters " +
-				"that running requests use, and models in memory on engines that load them on demand.",
+			"Requests of the last hour whose logits had NaN (vLLM checks only with VLLM_COMPUTE_NANS_IN_LOGITS=1); engines asleep; adapters " +
+				"that running requests use; and models in memory on engines that load models on demand.",
 			"More adapters than slots, and models that are loaded and unloaded, look like queueing. An engine asleep serves nobody. Answers " +
 				"with NaN are garbage.",
 			"For NaN on one replica, look at its GPU; on all, at weights, a kernel or the release.",
@@ -137,7 +137,7 @@ func elsewhereRow(s scope) []Panel {
 		lines("KV moves failed", perSecond, 8, About{
 			"Per second: failed transfers between engines, caches that a prefill engine held for a decode engine that never fetched them, " +
 				"and stores to a tier and fetches from it that failed, in the engine's own unit.",
-			"Each request is computed again or lost. A cache that expires has taken room from prefill.",
+			"Each affected request is computed again or lost. A cache that expires has taken room from prefill.",
 			"If it is above zero, look at the connector's log on both sides.",
 		},
 			Query{s.rate(replicas, metrics.KVTransferFailures), "failed " + replicaLegend}, Query{
@@ -152,7 +152,7 @@ func elsewhereRow(s scope) []Panel {
 		lines("KV cache moved", bandwidth, 8, About{
 			"Bytes per second of KV cache moved between engines, stored to each tier below the GPU and fetched from it.",
 			"Stores cost time; fetches save time.",
-			"If much is stored and little fetched, store less. If both stay at a round number, the link is full.",
+			"If much is stored and little fetched, store less. If both stay at a constant rate, the link is full.",
 		},
 			Query{s.spent(models, metrics.KVTransferSize), "between engines " + modelLegend}, Query{
 				s.rate(ways, metrics.KVTierTransferBytes),
@@ -163,8 +163,8 @@ func elsewhereRow(s scope) []Panel {
 			"For each tier below the GPU, on the fullest replica: share of lookups that hit, share of tokens that the tier " +
 				"refuses to store, share that transfers pin, and share in use.",
 			"A tier full of cache is normal. A pinned tier accepts no more; a tier without hits only costs.",
-			"Above 90% pinned, or 50% refused where no pins are reported, the link is slower than its writers. " +
-				"After days without hits, turn the tier off.",
+			"Above 90% pinned, or 50% refused where no pins are reported, engines write faster than the link can transfer. After days without " +
+				"hits, turn the tier off.",
 		},
 			Query{promql.Max(tiers, s.of(metrics.KVTierPinned)), "pinned " + tierLegend},
 			Query{over(refused, promql.Add(refused, stored)), "refused " + tierLegend},

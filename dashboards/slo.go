@@ -68,9 +68,9 @@ func promiseRow(s scope, w windows) []Panel {
 			movesIn(spends...),
 		single("Objectives with budget left", share, About{
 			"How many of all objectives, counted per model, have budget left, and which part of their period is recorded if it is not the whole.",
-			"A monthly report has the same number. While little is recorded, the budget is that of a whole period, so a bad share above the " +
-				"allowed one need not have spent it.",
-			"If it is not all, the burn-down shows which ones.",
+			"A monthly report has the same number. While little is recorded, the budget is that of a whole period, so even a share of bad " +
+				"events above the allowed one may leave some of it.",
+			"If some have none left, the burn-down shows which ones.",
 		},
 			Query{promql.Or(
 				promql.Call("label_join", promql.Mul(promql.Mul(promql.Div(kept, all), promql.CountValues("kept", whole, kept), promql.On().
