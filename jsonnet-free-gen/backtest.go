@@ -38,7 +38,7 @@ func backtestObjectives(args []string, to, progress io.Writer) error {
 		Default(string(backtest.Auto)).Enum(string(backtest.Auto), string(backtest.Exporter), string(backtest.Engines))
 	app.Flag("pages-per-month", "Acceptable number of pages per objective and model in 30 days, to recommend a target.").Default("2").
 		Float64Var(&b.PagesPerMonth)
-	app.Flag("thresholds", "How many bucket bounds on either side of a threshold to try.").Default("2").IntVar(&b.Neighbours)
+	app.Flag("thresholds", "How many bucket bounds to try on either side of a threshold.").Default("2").IntVar(&b.Neighbours)
 	app.Flag("max-samples", "Maximum number of samples that one query may return. Lower this number if the server refuses queries.").
 		Default("500000").IntVar(&b.MaxSamples)
 	pause := app.Flag("pause", "Time between two queries. Queries never run at the same time.").Default("0s").Duration()

@@ -300,7 +300,7 @@ func TestBadFlags(t *testing.T) {
 		"no pair pages":                  {"--window", "1d/2h=10%:ticket"},
 		"longer than the shortest":       {"--window", "8d/2h=10%:page"},
 		"severities are page":            {"--severity", "urgent=x"},
-		"is a label of the vocabulary":   {"--objective-label", "model_name"},
+		"is a label of the exporter's":   {"--objective-label", "model_name"},
 		"can be renamed":                 {"--label", "model_name=model"},
 	} {
 		tested[strings.TrimPrefix(args[0], "--")] = true

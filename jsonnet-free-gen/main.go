@@ -131,8 +131,8 @@ func (c *command) app() *kingpin.Application {
 		StringVar(&c.datasource)
 	app.Flag("grafana-label", "Label of the Grafana for which its operator creates the resources. Repeatable; replaces the default.").
 		PlaceHolder("NAME=VALUE").Default("dashboards=grafana").StringMapVar(&c.grafanaLabels)
-	app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and explain why the others cannot be "+
-		"imported.").PlaceHolder("FILE").ExistingFileVar(&c.openSLO)
+	app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and name those that cannot be "+
+		"imported, each with the reason.").PlaceHolder("FILE").ExistingFileVar(&c.openSLO)
 	return app
 }
 

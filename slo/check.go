@@ -160,7 +160,7 @@ func CheckLabel(name string) error {
 	case !model.LegacyValidation.IsValidLabelName(name) || strings.HasPrefix(name, "__"):
 		return fmt.Errorf("%q is not a label name: use letters, digits and _, such as team", name)
 	case metrics.IsLabel(name):
-		return fmt.Errorf("%s is a label of the vocabulary, and the two would collide: choose another name", name)
+		return fmt.Errorf("%s is a label of the exporter's own series, and the two would collide: choose another name", name)
 	}
 	return nil
 }

@@ -410,7 +410,7 @@ func TestCheckExplains(t *testing.T) {
 			"label of ours", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {model_name: x}}",
 			slo.CheckOptions{},
 			true,
-			[]string{"labels.model_name", "is a label of the vocabulary"},
+			[]string{"labels.model_name", "is a label of the exporter's own series"},
 		},
 		{
 			"label of Prometheus", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {alertname: x}}",

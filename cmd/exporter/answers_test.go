@@ -237,7 +237,7 @@ func TestVerdictComparesWithThePast(t *testing.T) {
 			if len(p.asked) == 0 || !strings.HasPrefix(p.asked[0], "POST /tenant/api/v1/query Bearer s3cret ") {
 				t.Errorf("the Prometheus was asked %d times: %q", len(p.asked), p.asked)
 			}
-			if warned := strings.Contains(e.log.String(), "the verdict does not know the past"); warned != (name == "fails") {
+			if warned := strings.Contains(e.log.String(), "the verdict is not compared with the past"); warned != (name == "fails") {
 				t.Errorf("the log: %s", e.log)
 			}
 		})

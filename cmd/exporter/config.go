@@ -108,7 +108,7 @@ func (o *probeOptions) addFlags(app *kingpin.Application, ofNode nodeFlags) {
 		"Send a small synthetic request from time to time to each model of the engines on this node, configured or discovered. Requests "+
 			"cost tokens: see docs/operations.md.").
 		BoolVar(&o.engines)
-	app.Flag("probe.target", "An engine to send a small synthetic request to from time to time, as http://host:port. Requests cost "+
+	app.Flag("probe.target", "Send a small synthetic request from time to time to this engine, given as http://host:port. Requests cost "+
 		"tokens: see docs/operations.md.").
 		PlaceHolder("URL").StringVar(&o.target)
 	app.Flag("probe.model", "Model to request, by the name that clients use.").PlaceHolder("NAME").StringVar(&o.model)

@@ -90,7 +90,7 @@ type options struct {
 
 // parseFlags reads the command line.
 func parseFlags(args []string) (o options, err error) {
-	app := kingpin.New("exporter", "Metrics of LLM inference engines and their GPUs, under the same names.\n\n"+
+	app := kingpin.New("exporter", "Metrics of LLM inference engines and their GPUs, under the same names for every engine.\n\n"+
 		"exporter triage: where to look first in an incident? See exporter triage --help.\n"+
 		"exporter capacity: how much more load can a model take? See exporter capacity --help.\n"+
 		"exporter release: is a model worse since its version or a setting changed? See exporter release --help.\n"+

@@ -49,7 +49,7 @@ func migrateCommand(_ context.Context, args []string, out, progress io.Writer) (
 	for _, g := range given {
 		old, to, ok := strings.Cut(g, "=")
 		if !ok || old == "" {
-			return cannot, fmt.Errorf("--label=%s: write LABEL=NAME, or LABEL= to drop it", g)
+			return cannot, fmt.Errorf("--label=%s: write LABEL=NAME, or LABEL= to drop conditions on it", g)
 		}
 		o.Labels[old] = to
 	}

@@ -154,7 +154,7 @@ func (o triageOptions) write(out io.Writer, verdicts []triage.Verdict) error {
 
 // withoutPast explains what to do when the Prometheus does not answer.
 func withoutPast(err error) error {
-	return fmt.Errorf("--prometheus: %w: omit it to compare without the day before", err)
+	return fmt.Errorf("--prometheus: %w: omit this flag to compare without the day before", err)
 }
 
 // writeVerdicts writes the verdicts. GET /verdict uses the same function.

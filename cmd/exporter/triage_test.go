@@ -154,7 +154,7 @@ func TestTriageWithoutItsPrometheus(t *testing.T) {
 		status, err := triageCommand(context.Background(), []string{"--exporter=" + e.url, "--for=5s", "--prometheus=" + dead}, io.Discard,
 			io.Discard)
 		if status != 3 || err == nil || !strings.HasPrefix(err.Error(), "--prometheus: Post ") || !strings.HasSuffix(err.Error(),
-			"omit it to compare without the day before") ||
+			"omit this flag to compare without the day before") ||
 			strings.Contains(err.Error(), "map[") || strings.Contains(err.Error(), "llm_") {
 			t.Errorf("status %d: %v", status, err)
 		}

@@ -81,7 +81,7 @@ func (s *server) readTwice(ctx context.Context) ([]triage.Verdict, error) {
 		if err == nil {
 			return verdicts, nil
 		}
-		s.log.Warn("the verdict does not know the past: see prometheus in the configuration", "err", err)
+		s.log.Warn("the verdict is not compared with the past: see prometheus in the configuration", "err", err)
 	}
 	return triage.Judge(ctx, before, after, nil)
 }
