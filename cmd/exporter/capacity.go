@@ -146,10 +146,10 @@ func (m *nodeCapacity) tightest() []string {
 
 // whyUnknown explains each reason.
 var whyUnknown = map[string]string{
-	"few_readings":  "the exporter has watched this engine for less than half an hour, or it had hardly any requests; try again later",
-	"little_spread": "its load has hardly changed; try again after a busier or a quieter time",
-	"no_fit":        "the duration of its steps does not depend on its load as expected",
-	"no_histograms": "it does not report histograms of first tokens and of the time between tokens",
+	"few_readings":  "the exporter has watched this engine for less than half an hour, or the engine had hardly any requests; try again later",
+	"little_spread": "the load has hardly changed; try again after a busier or a quieter time",
+	"no_fit":        "the duration of steps does not depend on the load as expected",
+	"no_histograms": "the engine does not report histograms of first tokens and of the time between tokens",
 }
 
 // write writes the capacity of a model.

@@ -33,7 +33,7 @@ func TestCapacityCommand(t *testing.T) {
 			"1 unknown: the exporter has watched this engine for less than half an hour",
 		}},
 		"no histograms": {strings.Replace(unknown, "few_readings", "no_histograms", 1), 3, []string{
-			"0 of 1 engines", "1 unknown: it does not report histograms of first tokens",
+			"0 of 1 engines", "1 unknown: the engine does not report histograms of first tokens",
 		}},
 		"roles": {strings.Replace(known+unknown, `pod="m-2"`, `role="prefill",pod="m-2"`, 1), 3, []string{
 			"prod/m: the capacity of 2 of 2 engines", "prod/m (prefill): the capacity of 0 of 1 engines",

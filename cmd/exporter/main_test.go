@@ -412,7 +412,7 @@ func TestConfigurationErrors(t *testing.T) {
 		{"probe without a model", "probes:\n- url: http://a:1\n  api: chat\n", []string{"exporter.yml:2", "probes[0].model", "as clients do"}},
 		{
 			"probe's budget", "probes:\n- url: http://a:1\n  model: m\n  tokens_per_hour: 50\n",
-			[]string{"exporter.yml:4", "raise it, or lower prompt_words"},
+			[]string{"exporter.yml:4", "raise this limit, or lower prompt_words"},
 		},
 		{"missing field", "mappings:\n  - engine: mine\n    metrics: []\n", []string{"exporter.yml:2", "recognise", "only mine has"}},
 	} {

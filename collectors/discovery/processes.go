@@ -67,7 +67,7 @@ func (p *Processes) look(running []gpu.Process, now time.Time) []Place {
 	for address, command := range listening {
 		place := Place{Target: engine.TargetConfig{URL: "http://" + address.String()}}
 		if sleeps(command) {
-			place.LeaveAlone = sleepFlag + ": each scrape would keep the model loaded; name it with --engine.target to scrape it all the same"
+			place.LeaveAlone = sleepFlag + ": each scrape would keep the model loaded; name the engine with --engine.target to scrape it all the same"
 		}
 		p.seen[place.key()] = sighting{place, now}
 	}

@@ -255,7 +255,7 @@ func (m Mapping) rows(path string) ([]Row, error) {
 			return nil, configErrorf(path+".type", "%q is not one of counter, gauge, histogram", mm.Type)
 		}
 		if mm.Type != scrape.Type(to.Kind.String()) {
-			return nil, configErrorf(path+".type", "%s is a %s, so its source must be one, not a %s", to.Name, to.Kind, mm.Type)
+			return nil, configErrorf(path+".type", "%s is a %s, so its source must have this type, not %s", to.Name, to.Kind, mm.Type)
 		}
 		if (mm.Outcome != "") != to.HasLabel(metrics.LabelOutcome) {
 			return nil, configErrorf(path+".outcome", "only %s takes an outcome", metrics.Requests.Name)

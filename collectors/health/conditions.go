@@ -254,14 +254,14 @@ var Conditions = []Condition{
 		test: test{value: func(v *view) (float64, bool) {
 			return v.greatest(metrics.GPUClockEventSeconds, metrics.LabelReason, "hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown")
 		}, least: 30, window: 5 * time.Minute},
-		Elsewhere: "DCGM: warning at the first; EKS: none; NVSentinel: suppressed",
+		Elsewhere: "DCGM: warning at the first violation; EKS: none; NVSentinel: suppressed",
 	},
 	{
 		Name: "power_brake", Verdict: metrics.Degraded, Alert: metrics.AnswerSlowed,
 		Meaning: "the rack or a power supply asked the GPU to slow down", Action: "call the data centre, not the model team",
 		Reads: []*metrics.Family{metrics.GPUClockEventSeconds}, Quiet: 10 * time.Minute,
 		test:      grows(3, 5*time.Minute, metrics.GPUClockEventSeconds, metrics.LabelReason, "hw_power_brake_slowdown"),
-		Elsewhere: "DCGM: warning at the first; EKS: none; NVSentinel: suppressed",
+		Elsewhere: "DCGM: warning at the first violation; EKS: none; NVSentinel: suppressed",
 	},
 	{
 		Name: "held_back", Verdict: metrics.Degraded, Alert: metrics.AnswerSlowed,

@@ -191,7 +191,7 @@ func compileAt(path string, cfg Config, at engine.Offer, interval time.Duration,
 	case strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), "/v1") || strings.HasSuffix(u.Path, p.api.path(cfg.Model)):
 		return nil, wrong(path+".url", "leave out the API's own path, %s, because the exporter adds it", p.api.path(cfg.Model))
 	case u.RawQuery != "" || u.Fragment != "":
-		return nil, wrong(path+".url", "a request has no query: name the model under model")
+		return nil, wrong(path+".url", "must have no query string: name the model under model")
 	case cfg.Model == "":
 		return nil, wrong(path+".model", "must be a name that clients use: curl %s/v1/models lists the names", strings.TrimSuffix(cfg.URL, "/"))
 	case p.interval < MinInterval:
@@ -204,7 +204,7 @@ func compileAt(path string, cfg Config, at engine.Offer, interval time.Duration,
 		return nil, wrong(path+".max_tokens", "must be from 1 to 128, because a probe is not a load test")
 	case p.cost() > cfg.TokensPerHour:
 		return nil, wrong(path+".tokens_per_hour",
-			"one request may cost %d tokens, more than %d: raise it, or lower prompt_words or max_tokens", p.cost(), cfg.TokensPerHour)
+			"one request may cost %d tokens, more than %d: raise this limit, or lower prompt_words or max_tokens", p.cost(), cfg.TokensPerHour)
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Body)) {
 		if slices.Contains(own, name) {
