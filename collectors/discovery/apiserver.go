@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
 
-// Pods supplies the pods of the node as a Source. It needs the verbs list and watch on pods.
+// Pods supplies the pods of the node as a Source. The exporter needs permission to list and watch pods.
 type Pods struct {
 	cluster    *kube.Cluster
 	namespaces []string

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// departedFor is how long a pod that is gone is reported. maxDeparted limits how many such pods are reported.
+	// departedFor is how long a pod is reported after it is gone. maxDeparted limits how many such pods are reported.
 	departedFor = time.Hour
 	maxDeparted = 256
 	// loadsFor is how long the successor of a deleted pod may take until it is ready: as long as the rules wait for an engine that
@@ -18,7 +18,7 @@ const (
 	loadsFor = 20 * time.Minute
 )
 
-// podStore keeps the pods in sync with the API server, and remembers the deleted ones. It has no pods that were
+// podStore keeps the pods in sync with the API server, and remembers deleted pods. It does not know pods that were
 // deleted while the exporter did not watch.
 type podStore struct {
 	*kube.Store[pod]
@@ -68,8 +68,8 @@ type departure struct {
 	at            time.Time
 }
 
-// note judges a pod that begins to terminate, by its state until then. note does not judge a pod whose controller
-// also deletes healthy pods when another pod fails.
+// note judges a pod that begins to terminate, by its state until then. Pods whose controller also deletes healthy pods
+// when another pod fails are left out.
 func (d *departed) note(before, now *pod) {
 	failed := before.Status.Phase == "Running" && (now.Status.Phase == "Failed" || now.Status.Phase == "Succeeded")
 	deleted := before.Metadata.DeletionTimestamp == "" && now.Metadata.DeletionTimestamp != ""
@@ -156,7 +156,7 @@ func (p *pod) condition(kind string) bool {
 	return false
 }
 
-// kept reports whether the pod's controller deletes a healthy pod only when its plan changes. A LeaderWorkerSet and
+// kept reports whether the pod's controller deletes healthy pods only when its own plan changes. A LeaderWorkerSet and
 // operators of pod clusters also delete healthy pods when another pod of the group fails.
 func (p *pod) kept() bool {
 	if _, grouped := p.Metadata.Labels["leaderworkerset.sigs.k8s.io/name"]; grouped {
@@ -176,7 +176,7 @@ func (p *pod) controller() (kind, name string) {
 	return "", ""
 }
 
-// workload identifies the owner of a pod and its successors. A Deployment has a ReplicaSet per version of its pods.
+// workload names the owner that a pod shares with its successors. The name lacks the version hash of a Deployment.
 func (p *pod) workload() string {
 	kind, name := p.controller()
 	if kind == "" {

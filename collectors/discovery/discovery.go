@@ -30,8 +30,8 @@ const (
 	// probesAtOnce and probeTimeout bound the cost of probing, and how long a new place waits for silent places.
 	probesAtOnce = 64
 	probeTimeout = 3 * time.Second
-	// retrySilent is the pause before a silent place is probed again: an engine listens once its model is loaded.
-	// retryOther is the pause for servers that answer but are not engines.
+	// retrySilent is the pause before a silent place is probed again, because an engine listens only once its model is
+	// loaded. retryOther is the pause for servers that answer but are not engines.
 	retrySilent = 15 * time.Second
 	retryOther  = 5 * time.Minute
 )
@@ -208,8 +208,8 @@ func (f *Finder) ask(ctx context.Context) time.Duration {
 }
 
 // due decides on the places that need no probe and returns the places to probe now: new places first, then the places
-// that have waited longest. It returns at most probesAtOnce places, plus the other places of the last one's pod. So an
-// engine in a new pod waits for at most one round of other places, however many of these are silent.
+// that have waited longest. It returns at most probesAtOnce places, plus all other places of the last place's pod. So
+// an engine in a new pod waits for at most one round of other places, however many of these are silent.
 func (f *Finder) due(now time.Time) (due []Place) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -288,7 +288,7 @@ func (f *Finder) targets() []engine.TargetConfig {
 	return all
 }
 
-// key identifies a place: an address may later belong to another pod.
+// key identifies a place by its address and its pod, because the address may later belong to another pod.
 func (p Place) key() string {
 	return p.Target.URL + "\xff" + p.pod() + "\xff" + p.Target.Labels[metrics.LabelContainer]
 }

@@ -58,7 +58,7 @@ var usualPorts = []int{8000, 8080, 30000, 80, 3000, 8002, 23333, 11434}
 // portOption matches the command line option that sets the port of an engine, or of Triton's metrics.
 var portOption = regexp.MustCompile(`(?:^|\s)--(?:http-|http_|server-|metrics-)?port(?:=|\s+)(\S+)`)
 
-// rayStart matches the command of another program, which has a --port of its own.
+// rayStart matches the command that starts Ray, whose --port is not the engine's.
 var rayStart = regexp.MustCompile(`ray start[^;&|]*`)
 
 // portVariables lists the variables that hold the port of llama.cpp, NIM, Dynamo (workers, frontend), TGI and, behind
@@ -245,7 +245,7 @@ func (p *pod) url(c candidate) string {
 	return cmp.Or(scheme, "http") + "://" + strings.TrimSuffix(net.JoinHostPort(p.address(), strconv.Itoa(c.port)), ":0") + path
 }
 
-// image returns the image of a container, with the beginning of its digest: a tag can move.
+// image returns the image of a container, with the beginning of its digest, because a tag can move to another image.
 func (p *pod) image(of *container) string {
 	for _, s := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
 		if _, digest, ok := strings.Cut(s.ImageID, "@sha256:"); ok && s.Name == of.Name && len(digest) >= 12 && !strings.Contains(of.Image, "@") {
@@ -361,8 +361,8 @@ var (
 	quote      = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 )
 
-// arguments returns the words that the pod gives on the command line. arguments splits a shell script into words,
-// and the engine's dialect picks the options among these.
+// arguments returns the words of the container's command line, as far as the pod gives it. A shell script is split into
+// words, among which the engine's dialect finds the options.
 func (c *container) arguments() (all []string) {
 	values := c.variables()
 	for _, argument := range slices.Concat(c.Command, c.Args) {
@@ -416,7 +416,7 @@ func (p *pod) running() (all []*container) {
 	return all
 }
 
-// only returns the single element of a slice, or the zero value if the slice has none or several.
+// only unwraps a slice with a single element. For none or several elements, it returns the zero value.
 func only[T any](all []T) (one T) {
 	if len(all) == 1 {
 		one = all[0]

@@ -83,9 +83,9 @@ func (p *Processes) look(running []gpu.Process, now time.Time) []Place {
 	return all
 }
 
-// listeners returns the addresses, as the exporter reaches them, on which the processes that run on GPUs, or their
-// relatives, listen, and the command lines of these processes. Ephemeral ports are left out, because nobody chose
-// them, so they serve an engine's internals, such as NCCL, ZeroMQ or torch.distributed.
+// listeners returns the addresses on which processes on GPUs, or their relatives, listen, with the command lines of
+// these processes. The addresses are as the exporter reaches them. Ephemeral ports are left out: nobody chose them, so
+// they serve an engine's internals, such as NCCL, ZeroMQ or torch.distributed.
 func listeners(scan *proc.Scan, running []gpu.Process) map[netip.AddrPort][]string {
 	low, high := scan.EphemeralPorts()
 	found := map[netip.AddrPort][]string{}

@@ -14,16 +14,16 @@ import (
 // two pages report too little for a comparison.
 const compareAgain = time.Minute
 
-// comparison holds the distinguished engines of a pod, and the time of the comparison.
+// comparison holds the engines of a pod that were compared, and the time of the next comparison.
 type comparison struct {
 	of    string
-	again time.Time // zero: once there are other engines
+	again time.Time // zero: not before the engines change
 }
 
-// tellApart keeps one place of each engine that answers at several places of its pod, or at a configured target as
-// well. An engine answers at its own port, and through servers that forward to it, merge its metrics page with another,
-// or repeat it. Engines that are idle and report nothing about their processes cannot be distinguished, so all of them
-// stay. An engine in a container without a GPU goes if another container of the pod has a GPU.
+// tellApart keeps one place of each engine that answers at several places of its pod, or also at a configured target.
+// Besides its own port, an engine answers through servers that forward requests to it, join its metrics page with
+// another, or repeat its page. Idle engines that report nothing about their processes cannot be distinguished, so all
+// of them stay. An engine in a container without a GPU is left out if another container of the pod has a GPU.
 func (f *Finder) tellApart(ctx context.Context) {
 	var configured []Place
 	if f.options.Configured != nil {
@@ -79,7 +79,7 @@ func (f *Finder) compare(ctx context.Context, pod string, places []Place) {
 		}
 		for _, p := range places {
 			p.Target.Labels = nil                  // these labels do not describe the program that answers
-			e, _ := f.options.Probe(ctx, p.Target) // the place was already a target: see probe
+			e, _ := f.options.Probe(ctx, p.Target) // no error: the place was already a target
 			reads[i] = append(reads[i], e)
 		}
 	}

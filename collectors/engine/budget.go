@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// seriesBytes estimates the memory of a series besides its text: labels, plan and output. The built exporter took 0.7
-// kB a line, text included, for metrics pages of 36,000 lines.
+// seriesBytes estimates the memory of a series besides its text: labels, plan and output. For metrics pages of 36,000
+// lines, the exporter took 0.7 kB per line, text included.
 const seriesBytes = 1 << 10
 
 // budget limits the bytes that the metrics pages of all targets use together.

@@ -76,8 +76,8 @@ var bystanders = []bystander{
 	{"Envoy", "a proxy", reasonNotEngine, prefix("envoy_"), false, "make the engine behind or beside it the target"},
 }
 
-// bystanderOf returns the server behind a metrics page: a server in front of engines if front is set, otherwise
-// another bystander. Bystanders of a single engine take precedence.
+// bystanderOf returns the bystander that wrote a metrics page: one in front of engines if front is set, otherwise one
+// beside them. Bystanders of a single engine take precedence.
 func bystanderOf(p *scrape.Page, front bool) *bystander {
 	var all []bystander
 	for _, d := range builtin {
@@ -127,14 +127,14 @@ func envoyAI(p *scrape.Page) bool {
 	return false
 }
 
-// queueProxy recognises Knative's queue-proxy on both of its ports: requests (9091), by OpenCensus and since 1.19 by
-// OpenTelemetry, and the autoscaler's source (9090).
+// queueProxy recognises Knative's queue-proxy on both of its ports: 9091 has requests, written by OpenCensus or, since
+// 1.19, by OpenTelemetry; 9090 has the numbers that the autoscaler reads.
 var queueProxy = anyOf("revision_app_request_count", "revision_request_count", "revision_queue_depth",
 	"kn_serving_invocation_duration_seconds", "kn_serving_queue_depth", "kn_queueproxy_app_duration_seconds", "kn_queueproxy_depth",
 	"queue_requests_per_second", "queue_average_concurrent_requests")
 
-// containers keeps only the series of the engine's own process where KServe joins its metrics page with that of queue-proxy, which is
-// another process: it marks the container's series with the revision (qpext).
+// containers keeps only the series of the engine's own process where KServe joins its metrics page with queue-proxy's.
+// KServe's qpext marks the container's series with the revision.
 func containers(p *scrape.Page, of []scrape.Sample) (own []scrape.Sample) {
 	if !queueProxy(p) {
 		return of

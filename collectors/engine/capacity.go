@@ -136,7 +136,7 @@ func (s *sizing) counted() bool {
 		s.lines[metrics.GenerationTokens] != nil
 }
 
-// learner holds the lessons about a unit, while its engine runs with the same settings.
+// learner holds what was learnt about a unit, while its engine runs with the same settings.
 type learner struct {
 	capacity.Learner
 	from *recorded
@@ -242,7 +242,7 @@ func (t *target) forecast(s *snapshot) {
 }
 
 // learner returns the learner of a unit: a new one if a setting has another value than the learner knows. While an
-// engine restarts, some settings are not known yet, such as those on the command line. They are no difference.
+// engine restarts, some settings are not known yet, such as those on the command line. They do not count as changed.
 func (t *target) learner(u *sizing) *learner {
 	l := t.learners[u.known[capacity.Known]]
 	if l != nil && l.from == t.recorded {

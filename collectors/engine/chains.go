@@ -25,7 +25,7 @@ const mostChained = 100
 // chainsTimeout limits the requests to another port, where perhaps nothing answers.
 const chainsTimeout = time.Second
 
-// unchained reports whether the calls of some model of the metrics page are unknown.
+// unchained reports whether it is unknown which models some model of the metrics page calls.
 func (d *Dialect) unchained(page *scrape.Page, known map[string]Chain) bool {
 	if d.Chains == nil {
 		return false
@@ -38,8 +38,8 @@ func (d *Dialect) unchained(page *scrape.Page, known map[string]Chain) bool {
 	return false
 }
 
-// chains asks all models of the metrics page which models they call. With answers from only some models, a request
-// would count twice.
+// chains asks the server, for each model of the metrics page, which models it calls. With answers about only some
+// models, a request would count twice.
 func (t *target) chains(ctx context.Context, d *Dialect, page *scrape.Page) (map[string]Chain, error) {
 	models := slices.Sorted(maps.Keys(page.LabelValues(d.Chained, modelParameter)))
 	if len(models) > mostChained {

@@ -3,8 +3,8 @@
 // A scrape of the exporter fetches all metrics pages at once, each with its own deadline. A metrics page is parsed with Prometheus' own
 // parser, recognised, and mapped through the table of its dialect:
 //
-//	target   fetches one metrics page and decides how to read it  fetch.go, target.go
-//	page     parses it; a template reads it again                 page.go, template.go
+//	target   fetches one metrics page and decides how to read it  target.go, package scrape
+//	page     parses it; a template reads it again                 package scrape
 //	dialect  maps it to the vocabulary                            dialect.go, dialect_*.go
 //	plan     compiles both into output lines                      compile.go, answers.go, lines.go, plan.go
 //	slo      counts objectives on them, or on probes              objectives.go, probed.go

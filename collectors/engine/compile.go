@@ -103,7 +103,7 @@ type entry struct {
 	row    *Row
 	family string
 	sample scrape.Sample
-	madeUp bool   // its model is a name that the server may not serve
+	madeUp bool   // its model may be a name that a client made up
 	model  string // as written on the metrics page
 	out    [outLabels]string
 	split  string // the labels that split the family, carried over or not; without replica labels and the total label
@@ -293,8 +293,8 @@ func IsQuantity(f *metrics.Family) bool {
 	return f.Owner == metrics.Engine || f.Owner == metrics.Gateway
 }
 
-// version returns the version range that the metrics page shows, narrowed to the version that the engine reports
-// where the two agree. Builds from source call themselves 0.1.dev, so the metrics page takes precedence.
+// version returns the version range that the metrics page shows. If the engine reports a version in this range, the
+// result is that version. Builds from source call themselves 0.1.dev, so the metrics page takes precedence.
 func (c *compiler) version(d *Dialect) bracket {
 	var b bracket
 	for _, h := range d.VersionHints {
@@ -316,7 +316,7 @@ func (c *compiler) version(d *Dialect) bracket {
 	return b
 }
 
-// reading identifies what a row reads; lifetime holds the versions that have it.
+// reading identifies what a row reads; lifetime holds the versions that have that source.
 type (
 	reading struct {
 		from string
@@ -352,9 +352,9 @@ func older(a, b string) bool {
 	return ok && v.Compare(w) < 0
 }
 
-// only returns the value of a carried label if all series of the metrics page that have the label agree; the value then
-// also holds for series that lack it. If the metrics page names no value, only returns otherwise; if it names several,
-// only returns none.
+// only looks up the value of a carried label, for series that lack the label. If all other series of the metrics page
+// have the same value, that value holds. Without any value it returns the argument otherwise, and with several values
+// an empty string.
 func (c *compiler) only(d *Dialect, to, otherwise string) string {
 	seen := map[string]bool{}
 	for _, carry := range d.Labels {
@@ -396,8 +396,9 @@ func selector(family, label, value string) string {
 	return fmt.Sprintf("%s{%s=%q}", family, label, value)
 }
 
-// printable replaces the control characters of a name that an engine gave, and characters that change the text around them, because the
-// name is shown in notifications, in terminals and on web pages. PromQL cannot name the replacement character of Unicode.
+// printable replaces the control characters of a name that an engine gave, and characters that change the text around
+// them: the name is shown in notifications and terminals. It also replaces Unicode's replacement character, which
+// PromQL refuses.
 func printable(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
@@ -408,7 +409,7 @@ func printable(name string) string {
 }
 
 // collect returns the source series of a row. For a tally, these are the series that no earlier tally has taken, unless
-// the tally shares them with others. No series is not an error; the next candidate is tried.
+// the tally shares them with others. To find no series is not an error: the next candidate is tried.
 func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as func(string) string, taken map[int]bool) ([]entry, error) {
 	f := c.page.Find(r.From, r.Is)
 	if f == nil || f.Kind != "" && f.Kind != r.Is {
@@ -468,8 +469,8 @@ func (c *compiler) perLora(e entry) (entries []entry) {
 	return entries
 }
 
-// countAs lets a source series count for a model. countAs reports whether the series counts at all, because only a
-// model's parts add to another model.
+// countAs makes a source series count for a model. It returns false if the series counts for no model: only a row with
+// Parts may add to another model.
 func (e *entry) countAs(model string) bool {
 	switch {
 	case model == e.model:

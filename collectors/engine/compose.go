@@ -43,7 +43,7 @@ func (t *target) composer(d *Dialect) *Composer {
 	}
 }
 
-// modelParameter is where an address names a model.
+// modelParameter is the parameter of an address's query that names a model.
 const modelParameter = "model"
 
 // harmless adds to a query the parameters that prevent side effects.
@@ -93,8 +93,8 @@ func (t *target) composing(ctx context.Context, path string) (*Dialect, error) {
 	return nil, nil
 }
 
-// owned requests once who owns the models that the engine lists. A server with any other answer has no owner. If a
-// server does not answer, or loads its model (503), owned repeats the request later.
+// owned queries the engine's model list once, for the owner of the models. A server with any other answer has no owner.
+// If a server does not answer, or loads its model (503), the query is repeated later.
 func (t *target) owned(ctx context.Context) error {
 	if t.isOwned {
 		return nil

@@ -80,7 +80,7 @@ type TargetConfig struct {
 	Image string `yaml:"-"`
 	// Command has the container's command and arguments from the pod's spec, not from the image.
 	Command []string `yaml:"-"`
-	// Transport, if set, replaces the network: simulated engines answer in virtual time.
+	// Transport, if set, replaces the network, so that simulated engines can answer in virtual time.
 	Transport http.RoundTripper `yaml:"-"`
 }
 
@@ -110,7 +110,7 @@ type MetricMapping struct {
 	Type scrape.Type `yaml:"type"`
 	// Scale converts to the base unit of To: 0.001 for milliseconds.
 	Scale float64 `yaml:"scale"`
-	// Outcome describes how the requests ended counted, for llm_engine_requests_total.
+	// Outcome is how the counted requests ended, for llm_engine_requests_total.
 	Outcome metrics.Outcome `yaml:"outcome"`
 }
 

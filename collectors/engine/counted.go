@@ -15,16 +15,16 @@ const (
 	// An engine is warm once it has given warmAfter answers and no request has waited for warmFor.
 	warmAfter = 10
 	warmFor   = time.Minute
-	// The start of an engine explains waiting requests until coldFor after the start, and until coldAfter after a
+	// The start of an engine explains why requests wait, until coldFor after the start, and until coldAfter after a
 	// request last waited.
 	coldFor   = 15 * time.Minute
 	coldAfter = 5 * time.Minute
 	// waited is how many seconds requests must have waited, on average, to show that the queue was not empty between two readings.
 	waited = 0.5
-	// certain is for how long a metrics page must show that a request has no first token.
+	// certain is how long a metrics page must show that a request has no first token.
 	certain = time.Minute
-	// Over the time compared, and with enough first tokens, the exporter compares the times to first tokens with the
-	// times in the scheduler.
+	// compared is the time over which the exporter compares the times to first tokens with the times in the scheduler, and
+	// enough is the number of first tokens that it needs.
 	compared = 2 * time.Minute
 	enough   = 10
 )
@@ -32,7 +32,7 @@ const (
 // more holds the increases of counters since the last reading.
 type more struct {
 	requests float64 // ended requests, except those refused as invalid
-	served   float64 // ended ended well, or given up
+	served   float64 // requests that ended well, or were given up
 	firsts   float64 // first tokens
 	prompts  float64 // prompt tokens that were in no cache
 }
@@ -77,7 +77,7 @@ func (n *numbers) read(u *unit, values []float64) (m more) {
 	return m
 }
 
-// count adds the changes from the last reading to r.
+// count adds the changes between the last reading and r.
 func (n *numbers) count(u *unit, last, r sight, restarted bool) {
 	ended, ran := r.more.requests, last.load
 	if len(u.requests) == 0 {
@@ -100,7 +100,7 @@ type arrivals struct {
 }
 
 // count adds the increase in the number of requests that a metrics page shows. The metrics page may count a request as
-// ended before or after the number of running requests falls.
+// ended before or after the number of running requests falls, so a decrease cancels the next increase.
 func (a *arrivals) count(more float64) {
 	a.total, a.less = a.total+max(0, more-a.less), max(0, -more)
 }

@@ -47,8 +47,8 @@ type Dialect struct {
 	Refusal func(status int, kind, message string) (reason string)
 	// Remedies explains, by reason label, what to do with this engine.
 	Remedies map[string]string
-	// Costs describes the cost for the engine of each flag that a row's Absent needs, so that operators see it
-	// before they set the flag.
+	// Costs describes what each flag that a row's Absent names costs the engine, so that operators see it before they set
+	// the flag.
 	Costs map[string]string
 	// Recognise reports whether a metrics page speaks this dialect.
 	Recognise func(p *scrape.Page) bool
@@ -205,7 +205,7 @@ type Row struct {
 	Failures Failures
 	// Counted describes when the source counts the parts of a request. Every row for generated tokens sets it.
 	Counted metrics.Counted
-	// Stage names the stage whose time, or number of observations, an engine without histograms counts as this source.
+	// Stage names a stage of requests, for an engine without histograms: this source is also the stage's time or count.
 	Stage string
 	// Fold computes the value from all matching series of one engine, where renaming and aggregating is not enough.
 	Fold func(in []Member) (value float64, ok bool)

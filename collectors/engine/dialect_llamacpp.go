@@ -26,7 +26,7 @@ var llamacpp = Dialect{
 	Repair:    repairLlamaCpp,
 	Compose:   llamaCppPage,
 	Owner:     "llamacpp",
-	Harmless:  "autoload=false", // or a router loads the model, and evicts another model
+	Harmless:  "autoload=false", // otherwise a router loads the model, and evicts another one
 	Refusal: func(status int, kind, message string) string {
 		switch {
 		case status == http.StatusNotImplemented && kind == "not_supported_error":
@@ -84,7 +84,7 @@ var llamacpp = Dialect{
 	Settings: []Told{
 		{To: metrics.SettingModel, From: "/props", At: "model_path"},
 		{To: metrics.SettingVersion, From: "/props", At: "build_info"},
-		{To: metrics.SettingQuantization, From: "/props", At: "model_ftype"}, // of late
+		{To: metrics.SettingQuantization, From: "/props", At: "model_ftype"}, // in recent builds
 		{To: metrics.SettingTemplate, From: "/props", At: "chat_template", Hash: true},
 		{To: metrics.SettingGeneration, From: "/props", At: "default_generation_settings.params", Hash: true},
 	},
@@ -204,7 +204,7 @@ func llamaCppRouter(ctx context.Context, c *Composer, models []llamaCppModel) (p
 		case "loaded":
 			body, err := c.Page(ctx, m.ID)
 			if unloaded := (*scrape.StatusError)(nil); errors.As(err, &unloaded) && unloaded.Code == http.StatusBadRequest {
-				continue // since the list was written
+				continue // the model was unloaded after the list was written
 			}
 			if err != nil {
 				return nil, err

@@ -23,7 +23,7 @@ var lmcache = Dialect{
 }
 
 var lmcacheRows = []Row{
-	// Tokens, despite the second name. If an engine counts them itself, its count takes precedence.
+	// Both count tokens, despite the second name. An engine's own counts of these tokens take precedence.
 	{To: metrics.ExternalPrefixCacheQueryTokens, From: "lmcache:num_lookup_tokens_total", Is: scrape.Counter, Absent: nothingYet},
 	{To: metrics.ExternalPrefixCacheHitTokens, From: "lmcache:num_lookup_hits_total", Is: scrape.Counter, Absent: nothingYet},
 	{

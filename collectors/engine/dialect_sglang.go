@@ -30,7 +30,7 @@ var sglang = Dialect{
 		{From: "dp_rank", To: metrics.LabelDPRank},
 		{From: "engine_type", To: metrics.LabelRole, Map: values(map[string]string{"prefill": "prefill", "decode": "decode"}, "")},
 	},
-	// Tensor, pipeline and expert ranks repeat the scheduler of their data-parallel rank.
+	// Tensor, pipeline and expert ranks repeat the numbers of their data-parallel rank.
 	Replicas: []string{"pid", "tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank", "moe_dp_rank"},
 	// With priority scheduling, each gauge has a series for each priority, besides the total without a priority.
 	Total:       "priority",
@@ -404,10 +404,10 @@ var sglang = Dialect{
 	},
 }
 
-// sglangOwn explains numbers that include the server's own requests. Before it serves, the server requests eight
-// tokens from itself (http_server.py, --skip-server-warmup). Clients may also send such a request, and no number
-// distinguishes the two cases. The request is not streamed, so first tokens and times per token do not include it.
-// A health check is a request for one token to an idle scheduler, which no other process counts.
+// sglangOwn explains numbers that include the server's own requests. Before it serves, the server requests eight tokens
+// from itself (http_server.py, --skip-server-warmup). Clients may also send such a request, and no number distinguishes
+// the two cases. The request is not streamed, so first tokens and times per token do not include it. A health check is
+// a request for one token to an idle scheduler. Only the scheduler counts it.
 const sglangOwn = "includes the server's warm-up and, while it is idle, health checks"
 
 const (

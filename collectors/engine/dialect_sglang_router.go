@@ -164,8 +164,8 @@ func vllmRouterEnds() []Row {
 	return slices.Replace(rows, i, i+1, failed, refused)
 }
 
-// refusedByWorkers returns how many of the requests that failed after all attempts were refused. It reads exhausted
-// requests, successes of circuit breakers, answered requests, invalid requests, and retries.
+// refusedByWorkers returns how many requests were refused, of those whose last attempt has failed. It reads these
+// exhausted requests, successes of circuit breakers, answered requests, invalid requests, and retries.
 func refusedByWorkers(rose []float64) float64 {
 	exhausted, attempts := rose[0], rose[1]-rose[2]-rose[3]
 	if exhausted <= 0 || attempts <= 0 {

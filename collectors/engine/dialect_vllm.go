@@ -454,14 +454,14 @@ const vllmConfig = "vllm:cache_config_info"
 
 var (
 	vllmSettings = []Told{
-		{To: metrics.SettingModel, From: "/v1/models", At: "data.0.root"}, // adapters come behind
+		{To: metrics.SettingModel, From: "/v1/models", At: "data.0.root"}, // adapters come after the model
 		{To: metrics.SettingVersion, From: "/version", At: "version"},
 		{To: metrics.SettingKVCacheDtype, From: vllmConfig, At: "cache_dtype"},
 		{To: metrics.SettingKVBlockSize, From: vllmConfig, At: "block_size"},
 		{To: metrics.SettingGPUMemoryFraction, From: vllmConfig, At: "gpu_memory_utilization"},
 		{To: metrics.SettingPrefixCaching, From: vllmConfig, At: "enable_prefix_caching"},
 	}
-	// Of vllm/engine/arg_utils.py. Flag names with a single dash are vLLM's own.
+	// The flags are from vllm/engine/arg_utils.py. Flag names with a single dash are vLLM's own.
 	vllmFlags = []Flag{
 		{To: metrics.SettingRevision, Names: "revision"},
 		{To: metrics.SettingDtype, Names: "dtype"},

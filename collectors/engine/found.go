@@ -160,8 +160,8 @@ func (e Engine) IsEngine() bool {
 	return slices.Contains([]string{"", reasonLoading, reasonDisabled, scrape.JSONMetrics}, e.Reason)
 }
 
-// Gone reports whether an engine that is read does not answer. A gateway that does not answer does not count as a gone
-// engine, because without the gateway users reach no engine.
+// Gone reports whether an engine that is read does not answer. It is false for a gateway: its loss is an outage,
+// because users reach no engine without it.
 func (e Engine) Gone() bool { return e.role != metrics.GatewayRole && !e.Answers() }
 
 // Answers reports whether the server itself answered. A proxy that cannot reach its server did not answer.

@@ -93,9 +93,9 @@ type Shown struct {
 	All           bool // and lists these models before the first request for them
 }
 
-// ownModel returns the model of series without a model's name: the only model on the metrics page. If a server
-// works for several models, a single name may only be the first requested model, unless the metrics page also shows
-// unrequested models.
+// ownModel returns the model of series without a model's name: the only model on the metrics page. If a server works
+// for several models, its page must also show models without requests, because the only name may be the first model
+// requested.
 func (c *compiler) ownModel(d *Dialect, otherwise string) string {
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole && !d.Shared {
 		return c.only(d, metrics.LabelModel, otherwise)

@@ -19,11 +19,11 @@ const (
 	mostChanges    = 48              // of a replica in an hour: all of its settings, twice
 	mostCounters   = 4096            // of a metrics endpoint, beyond those of its last metrics page
 	formerModels   = 64              // of a metrics endpoint, whose lost requests are still reported
-	forgetAfter    = 24 * time.Hour  // for which a replica or a metrics endpoint has not been seen
+	forgetAfter    = 24 * time.Hour  // since a replica or a metrics endpoint was last seen
 	measuredApart  = 0.05            // difference between two measurements that does not count as a change
-	startsTogether = 5 * time.Minute // after the exporter's own start, for engines that do not report when they started
+	startsTogether = 5 * time.Minute // after the exporter's start, an engine without a start time is not new
 	seenTogether   = 2 * time.Minute
-	believed       = 5 * time.Minute // requests of a process without progress, or whose counters are not on the metrics page
+	believed       = 5 * time.Minute // how long requests count as running without progress, or without all counters of their process
 )
 
 // Ledger keeps the settings of each model's replicas, their changes, the restarts of the process at each metrics
@@ -152,7 +152,7 @@ func (l *Ledger) isNew(started, now time.Time) bool {
 }
 
 // others returns how the value of a new replica differs from the values of its model's replicas that were seen last. If
-// another replica also has the value, the change of that replica also applies to the new replica.
+// one of these has the same value, its last change also applies to the new replica.
 func (l *Ledger) others(key replicaKey, setting metrics.Setting, value string) (c Change, differs bool) {
 	var last time.Time
 	for _, r := range l.replicas[key.groupKey] {
@@ -198,9 +198,9 @@ type lives struct {
 }
 
 // lived records what a reading of a metrics page shows about its process, and returns how often the process has
-// restarted. Without a start time, a process is new if any counter has fallen. A counter may reappear long after the
-// restart. Requests that ran inside a process are lost with it. A process that had started before the last reading of
-// another at the same address is no successor.
+// restarted. Without a start time, a process is new if any counter has fallen, even one that reappears long after the
+// restart. Requests that ran inside a process are lost with it. They are not lost if the new process started well
+// before the last reading: then two processes share the address.
 func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, float64], inside map[string]float64, now time.Time) float64 {
 	if l == nil {
 		return 0
@@ -240,8 +240,8 @@ func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, 
 	return p.restarts
 }
 
-// holds records how many requests run inside the process. While the metrics page lacks counters of the process, it may be
-// that of the next process.
+// holds records how many requests run inside the process. A metrics page that lacks counters of the process is ignored
+// for a while, because it may be that of the next process.
 func (p *lives) holds(counters iter.Seq2[string, float64], inside map[string]float64, restarted bool, now time.Time) {
 	present := 0
 	for name := range counters {

@@ -54,9 +54,8 @@ func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
 	}
 }
 
-// The metrics page reports requests only from the first one on, and the increase of a series does not include its
-// first value. The server reports requests only from the first one on, and the increase of a series does not
-// include its first value.
+// noneFailed adds a zero for failed and for refused requests, if a row counts them. A server reports an outcome only
+// from its first request on, and the increase of a series does not include its first value.
 func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole && !c.countable.failures {
 		return

@@ -28,11 +28,11 @@ type histogram struct {
 	bounds     []float64 // ascending, in base units, without +Inf
 	cumulative [][]term
 	count      []term
-	madeUp     bool // of names that may not be models
+	madeUp     bool // of names that clients may have made up
 	perStep    bool // see Row.PerStep
 }
 
-// counter holds one counter of the output that is a sum of the metrics page's counters. Computed counters cannot be counted.
+// counter holds one counter of the output that is a sum of the metrics page's counters. Objectives count no others.
 type counter struct {
 	family *metrics.Family
 	out    [outLabels]string
@@ -221,7 +221,7 @@ func classify(o slo.Objective, ctr counter) (isEvent, isBad, isGood bool) {
 
 func selects(o slo.Objective, out [outLabels]string) bool { return o.Select.Matches(selected(out)) }
 
-// selected returns the engine as selectors see it.
+// selected returns the properties by which objectives select an engine.
 func selected(out [outLabels]string) slo.Engine {
 	value := func(label string) string { return out[outIndex(label)] }
 	return slo.Engine{

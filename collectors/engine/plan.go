@@ -44,7 +44,7 @@ type plan struct {
 
 	identifiable bool // the engine has endpoints that report its identity
 	workers      term // series that are above 0 while there are workers
-	needsWorkers bool // without which nothing is served
+	needsWorkers bool // whether nothing is served without workers
 	unproven     bool // the metrics page has names that may turn out to be models
 }
 
@@ -178,7 +178,7 @@ func (p *plan) workerless(values []float64) bool {
 type servedModel struct {
 	last    string // series of llm_engine_last_served_timestamp_seconds
 	workers term   // series that are above 0 while the model has workers
-	needs   bool   // without which the model is not served
+	needs   bool   // whether the model is not served without workers
 }
 
 // now reports whether the model is served at this reading.

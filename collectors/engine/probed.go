@@ -109,8 +109,8 @@ type uncounted struct {
 	probed string // series of llm_slo_counted while a probe counts instead
 }
 
-// probesOf returns the probes that count instead: probes of the engine's own address or, if there are none, probes of
-// its model. Requests sent to an engine itself do not pass through a gateway.
+// probesOf returns the probes that count in place of the engine: probes of its own address or, if there are none,
+// probes of its model. Requests sent to an engine itself do not pass through a gateway.
 func (t *target) probesOf(u uncounted) (all []*Probed, own bool) {
 	for _, p := range t.config.Probed() {
 		switch at := t.isAt(p); {
@@ -123,7 +123,7 @@ func (t *target) probesOf(u uncounted) (all []*Probed, own bool) {
 	return all, own
 }
 
-// isProbed reports whether probes count instead.
+// isProbed reports whether probes count in place of the engine.
 func (t *target) isProbed(u uncounted) bool {
 	all, _ := t.probesOf(u)
 	return len(all) > 0

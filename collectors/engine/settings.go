@@ -52,7 +52,7 @@ type Flag struct {
 type stated struct {
 	model, value, source string
 	to                   metrics.Setting
-	why                  string // the value is not what the engine reports
+	why                  string // why the value is derived, not reported
 }
 
 // Reasons why a setting is not reported.
@@ -186,7 +186,7 @@ func told(v any) string {
 		}
 		return strconv.FormatFloat(v, 'g', 6, 64)
 	}
-	text, _ := json.Marshal(v) // of what was JSON
+	text, _ := json.Marshal(v) // no error: the value was JSON
 	return string(text)
 }
 

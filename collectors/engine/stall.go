@@ -10,7 +10,7 @@ import (
 // Evidence that an engine makes no progress. A false alarm is worse than some delay.
 const (
 	// traffic is the window in which the exporter learns how many answers are due, and how many files are open at rest.
-	// The window has this many parts.
+	// parts is the number of its parts.
 	traffic = time.Hour
 	parts   = 12
 	// unproven is how long an engine must make no progress when little traffic was due: a step that compiles kernels or computes a long
@@ -21,24 +21,25 @@ const (
 	manyDue = 20
 	// someDue is how many answers must have been due before new connections count as requests.
 	someDue = 3
-	// newRequests and newFiles are how many more requests or open files than at the last progress prove work. Fewer may be a request that
-	// the server did not remove from its gauge, or a log file and the connections of scrapers.
+	// newRequests and newFiles are the smallest increases in requests and open files since the last progress that prove
+	// work. A smaller one may be a request that stayed in the server's gauge, or a log file and the connections of
+	// scrapers.
 	newRequests, newFiles = 2, 4
-	// connected is the highest number of new connections that is required while much traffic is due.
+	// connected caps how many new connections prove a stall early: a quarter of the answers that are due.
 	connected = 20
 	// piling is how often the number of waiting requests must grow while none runs. The number of requests whose
 	// clients have left does not grow.
 	piling = 2
 	// briefly is the maximum duration of a step. remembered is how long a standstill counts after its end.
 	briefly, remembered = 45 * time.Second, 5 * time.Minute
-	// leavers is how many clients must give up without an answer within the time leaving to prove that others wait.
+	// leavers is how many clients must give up, within the time called leaving, to prove that others wait.
 	leavers, leaving = 2, time.Minute
 	// settling is how long after its last token an answer may still be in the server.
 	settling = 5 * time.Second
 	// youth is how long an engine may load and compile after its start or return.
 	youth = 5 * time.Minute
-	// brief is the patience with an engine that only counts requests that have ended, if manyDue answers are due within
-	// it and take a third of it. This also covers a batch whose requests begin and end together.
+	// brief is how long an engine that only counts ended requests may show no progress, if manyDue answers are due in that
+	// time and each takes less than a third of it. This also covers a batch whose requests begin and end together.
 	brief = 2 * time.Minute
 )
 
@@ -481,7 +482,7 @@ func (p *past) due(now time.Time, within time.Duration) float64 {
 	return perSecond * within.Seconds()
 }
 
-// partOf returns the part of the hour that a time belongs to, which it begins if it is new.
+// partOf returns the part of the hour that a time belongs to, and begins that part if it is new.
 func partOf(hour *[parts]part, at time.Time) *part {
 	number := at.UnixNano() / int64(traffic/parts)
 	p := &hour[number%parts]

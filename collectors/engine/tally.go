@@ -233,7 +233,7 @@ func (m *tallied) take(at time.Time, t *tally, values []float64) float64 {
 			now := of.value(values)
 			last, known := m.last[of.key]
 			switch {
-			case !known && other: // the total includes what the other row made of it
+			case !known && other: // another row has already counted this
 				last = now
 			case now < last: // a process counts from zero
 				last = 0

@@ -61,7 +61,7 @@ type target struct {
 	template   *scrape.Template
 	values     []float64 // by index of the series on the metrics page
 	identities map[metrics.Runtime]identified
-	doubted    time.Time // when the identities were last asked for again
+	doubted    time.Time // when the identities were last requested again
 	missed     map[absent]float64
 	offGrid    []offGrid           // objectives that have been logged as off the grid
 	unlisted   []string            // outcomes that have been logged as unknown

@@ -51,10 +51,10 @@ type unit struct {
 	firsts   []line     // requests with a first token
 	prompts  prompts
 	times    map[*metrics.Family]timing // durations of requests
-	steps    bool                       // whether steps are counted, tokens as they are made, tokens at all, and the KV cache shown
-	perStep  bool
-	tokens   bool
-	cache    bool
+	steps    bool                       // steps are counted
+	perStep  bool                       // tokens are counted as they are made
+	tokens   bool                       // tokens are counted
+	cache    bool                       // the KV cache is shown
 	held     *held                      // counted by the server for this unit alone; nil if the metrics page does not report it
 	progress string                     // name of the unit, as a series of llm_engine_last_progress_timestamp_seconds
 	series   map[*metrics.Family]string // that come from several readings
@@ -156,8 +156,8 @@ func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metr
 	}
 }
 
-// begun adds to a unit the first tokens that no user waited for, of answers that are not streamed: such a request has not ended
-// without a token.
+// begun adds to a unit the first tokens of answers that are not streamed. No user waited for these tokens, but their
+// requests have not ended without a token.
 func (c *compiler) begun(d *Dialect, r *Row, out [outLabels]string) {
 	i := slices.IndexFunc(c.working, func(u unit) bool { return u.key == unitOf(out) })
 	rest := line{family: r.To, text: c.text(r.To.Name+"_count", out) + " not streamed", recipe: plain}

@@ -67,9 +67,9 @@ const (
 	wholeLibrary              // the library
 )
 
-// codes explains the return codes: all of nvmlReturn_t in NVIDIA's nvml.h (13.4), whose names and comments they follow.
-// An unlisted code concerns only this call. Whether a GPU is lost also depends on the calls that it still answers: see
-// nvmlDevice.alive.
+// codes explains the return codes: all of nvmlReturn_t in NVIDIA's nvml.h (13.4), with names and comments after that
+// file. An unlisted code concerns only this call. Whether a GPU is lost also depends on the calls that it still
+// answers: see nvmlDevice.alive.
 var codes = map[code]struct {
 	reason string
 	reach  reach

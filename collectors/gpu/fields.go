@@ -28,7 +28,7 @@ type field struct {
 	gpm    nvml.GpmMetricId // read only while GPM does not give this rate; zero: always
 	nvlink bool             // of one NVLink; read only while the link is connected
 
-	batch     int // older drivers than this leave the field out of batches
+	batch     int // in which the field is read: see alone
 	restUntil time.Time
 }
 
@@ -36,8 +36,8 @@ type field struct {
 // reports success: on an H200, the limits of power and temperature, and the times of hardware slowdowns.
 const unanswered = math.MaxUint32
 
-// alone is the batch of a field by itself. Most fields are read in the first batch, and fields that the driver left
-// out are read in a second batch. A field that the driver left out of both batches is read alone.
+// alone is the batch of a field by itself. Most fields are read in the first batch. Fields that the driver left out of
+// the first batch are read in a second one, and fields that it left out of both are read alone.
 const alone = 2
 
 // fieldID holds an NVML_FI_… number and its scope: an NVLink, a C2C link, a power scope, or nothing.

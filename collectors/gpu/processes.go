@@ -94,8 +94,7 @@ func readProcesses(d *nvmlDevice, s *sheet) error {
 		if !process.MemoryKnown {
 			process.Memory = 0
 		}
-		// MPS clients work through the MPS server: without a sample of its own, the utilization of a process is
-		// unknown.
+		// MPS clients work through the MPS server: the utilization of a process without its own sample is unknown.
 		sample, sampled := d.utilization.byPID[p.Pid]
 		process.UtilizationKnown = (sampled || d.utilization.byPID != nil && i < own) && sample.SmUtil <= 100 && sample.MemUtil <= 100
 		process.SM, process.MemoryBusy = float64(sample.SmUtil)/100, float64(sample.MemUtil)/100

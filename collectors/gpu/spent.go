@@ -17,7 +17,7 @@ const (
 	tiers
 )
 
-// names are the values of the label kind of llm_gpu_read_interval_seconds.
+// tierNames holds the values of the label kind of llm_gpu_read_interval_seconds.
 var tierNames = [tiers]string{"fast", "slow", "rare"}
 
 // rarest is the longest time between two readings, even if the readings take long in the driver. If the budget would

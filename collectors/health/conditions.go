@@ -58,7 +58,7 @@ func grows(least float64, window time.Duration, f *metrics.Family, where ...stri
 	return test{value: func(v *view) (float64, bool) { return v.sum(f, where...) }, least: least, window: window}
 }
 
-// level is how long a state that the driver reports must be gone: the time of two readings of a rarely read state.
+// level is how long a state that the driver reports must be gone before its condition ends: two slow readings.
 const level = 20 * time.Second
 
 // boot is longer than a driver, a fabric manager or a container takes to start.

@@ -3,7 +3,7 @@
 //
 //	config    what is asked, how often, and what it may cost    config.go
 //	api       how an API is called, and what its messages mean  api.go
-//	request   one request, and when what of its answer came     request.go, stream.go
+//	request   one request, and when parts of its answer came    request.go, stream.go
 //	probe     when to ask, when not to, and the series          probe.go, budget.go, ollama.go
 //	engines   probes of the engines that were found             engines.go
 package probe
@@ -438,7 +438,7 @@ func (c *Collector) fails(p *Probe, failed bool) {
 }
 
 // observe exports the result that a client saw. up reports whether the engine's metrics endpoint answered, if one is
-// read. gone means that the engine has disappeared, so it does not hang.
+// read. gone means that the engine has disappeared, so its failures do not count as a hang.
 func (c *Collector) observe(p *Probe, r *result, up, gone bool) {
 	l := p.labels()
 	c.requests.WithLabelValues(append(l, string(r.outcome))...).Inc()

@@ -72,7 +72,7 @@ var amd = Source{
 
 const unclearMB = "whether its MB are 10^6 or 2^20 bytes is not established; 2^20 is assumed"
 
-// amdUUID returns the serial number, which the partitions of a GPU share and report by default; a guest has none.
+// amdUUID identifies a GPU by its serial number, which its partitions share; a guest has none.
 func amdUUID(l labels.Labels) string {
 	if id := first(l, "serial_number", "gpu_uuid"); id != "" || l.Get("gpu_id") == "" {
 		return id

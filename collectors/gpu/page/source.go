@@ -51,12 +51,12 @@ type Row struct {
 	Fold func(v []float64) (float64, bool)
 	// Only, if set, reports whether a series with these labels counts.
 	Only func(l labels.Labels) bool
-	// Carry turns a label of the metrics page into a label of the series. If the row is missing, no event has happened yet.
+	// Carry turns a label of the page into a label of the series. A row without the label means: no event yet.
 	Carry metrics.Carry
 	// Split turns one number into several, by the values of the label By.
 	Split func(v float64) map[string]float64
 	By    string
-	// Is is the kind of value that the other exporter reports.
+	// Is states what kind of value the other exporter reports.
 	Is meaning
 	// Whole marks a row of the whole GPU that is repeated for each MIG instance, although the family has the label of
 	// instances.
@@ -84,7 +84,7 @@ type field struct {
 	name    string
 	unit    metrics.Scale
 	renamed string
-	// redefined marks a field whose newer name has the vocabulary's unit, but which older releases have as an alias with the older unit.
+	// redefined marks a field whose newer name has the vocabulary's unit, but was an alias with the older unit at first.
 	redefined bool
 }
 
