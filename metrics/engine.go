@@ -23,7 +23,7 @@ var (
 	RequestGenerationTokens = Engine.histogram("llm_engine_request_generation_tokens",
 		"Generated tokens per request.", EngineLabels)
 
-	// Plain counters from which means are computed, because a database may store histograms in two ways.
+	// Plain counters of sums and counts, for means: a database may store histograms in two ways, but counters in one.
 	StageTime = Target.counter("llm_engine_stage_seconds_total",
 		"Time that requests spent in a stage: first_token, next_token (between two tokens), queue, prefill, decode or request. It is the sum "+
 			"of the stage's histogram or, without histograms, the engine's own counter. next_token sums all gaps between tokens, or the mean gap "+

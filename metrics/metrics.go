@@ -29,7 +29,7 @@ const (
 	Others     Owner = "others"     // other software, such as Prometheus
 )
 
-// Kind describes the values of a family. It decides the family's Prometheus type.
+// Kind describes the values of a family, and so decides its Prometheus type.
 type Kind uint8
 
 // The kinds a family can have. Summaries are never exported: their quantiles cannot be aggregated.

@@ -8,9 +8,8 @@ import (
 // bounds holds the least and the greatest value that a quantity can have, in the unit of its family.
 type bounds struct{ least, most float64 }
 
-// plausible holds the bounds of the families whose names do not imply them. The bounds are wide. A value that no
-// hardware of the next years can have is a fault of the source, such as the codes that drivers write for an unknown
-// number.
+// plausible holds the bounds of the families whose names do not imply them. The bounds are wide: a value outside is a
+// fault of the source, such as a code that drivers write for an unknown number.
 var plausible = map[*Family]bounds{
 	GPUTemperature: {-60, 250}, GPUTemperatureMargin: {-250, 250},
 	GPUPower: {0, 50e3}, GPUPowerLimit: {0, 50e3}, GPUFanSpeed: {0, 2}, // a fan may turn faster than its maximum

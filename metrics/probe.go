@@ -22,7 +22,7 @@ const (
 	ProbeOK          ProbeOutcome = "ok"           // a whole answer
 	ProbeWrongAnswer ProbeOutcome = "wrong_answer" // a complete answer that differs from the first answer of this release
 	ProbeEmpty       ProbeOutcome = "empty"        // a complete answer without a token
-	// no connection: nobody listens, the name does not resolve, TLS fails, or it was closed without an answer.
+	// no connection: nobody listens, the name does not resolve, or TLS fails; or a connection closed without an answer.
 	ProbeRefused       ProbeOutcome = "refused"
 	ProbeTimeout       ProbeOutcome = "timeout"         // not complete in time
 	ProbeRateLimited   ProbeOutcome = "rate_limited"    // 429

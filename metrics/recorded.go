@@ -13,7 +13,7 @@ const (
 	// what a suspect delays or fails, if not everything: any_request, any_token, first_token, next_token, gateway_first_token, failures.
 	LabelDelays = "delays"
 	LabelFact   = "fact"   // subject of a piece of evidence
-	LabelChosen = "chosen" // on no series; its absence shows a query whether a filter is set
+	LabelChosen = "chosen" // on no series, so a matcher shows whether a filter is set
 	LabelOrder  = "order"  // position among suspects, or among facts
 	LabelUnit   = "unit"   // unit of a suspect's strength or a fact's value: count, decimal, times, ratio, seconds, on, none
 	LabelSays   = "says"   // a suspect or a fact in words

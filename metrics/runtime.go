@@ -101,7 +101,7 @@ const (
 // Counted describes when an engine counts a request, as in the counted label.
 type Counted string
 
-// The times at which engines count. Once its client has left, no more tokens are counted for a request.
+// The times at which engines count. No more tokens are counted for a request whose client has left.
 const (
 	CountedStep  Counted = "step"        // when the token is generated; while the counter stands still, the engine generates no tokens
 	CountedFirst Counted = "first_token" // when the first token of the request comes
