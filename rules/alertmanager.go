@@ -227,7 +227,7 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // The text has at most eight lines, so it only names further alerts of the incident. If the message would have more
 // than 600 characters, it loses what changed, then the load, the model's own dashboard, and the labels in a local address. An address inside the
 // cluster, or of the reader's own machine, becomes the command that opens it. The template uses only annotations and
-// labels that all our alerts have. A resolved message has no share, because it ended at zero, and links to the
+// labels that all our alerts have. A resolved message lacks the share, which ended at zero, and links to the
 // dashboard at the time of the incident. Names that engines chose are plain text: they become neither links nor
 // mentions. A page does not resolve when it is corrected (see Style.labels), nor does a GPU's alert when its reason
 // changes. The title of a resolved message is the title of the alert that fired first, as in the first message. A

@@ -126,7 +126,7 @@ func (s source) tile(f *metrics.Family) promql.Expr {
 	last := func(ago time.Duration) promql.Expr {
 		return promql.Over("last_over_time", promql.Offset(counter, ago), 2*RateWindow.Std())
 	}
-	// A new series begins with its first value. Its engine's earlier events are a correction.
+	// A new series begins with its first value. Its engine's earlier events come from the corrections.
 	gained := promql.Sub(last(0), promql.Or(last(RateWindow.Std()), promql.Over("min_over_time", counter, RateWindow.Std())))
 	return promql.Sum(modelSLO, promql.Or(once(f, promql.Or(promql.Ge(gained, promql.Num(0)), promql.Increase(counter, RateWindow.Std()))),
 		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), RateWindow.Std())))

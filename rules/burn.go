@@ -60,8 +60,8 @@ func goodTokens() promql.Expr {
 		promql.Call("clamp_min", promql.Sub(promql.Num(1), promql.Sum(modelLabels, worst)), promql.Num(0)), promql.On(modelLabels...))
 }
 
-// burnGroup records burn rates and alerts on them. The group also records the words of the suspects: between a suspect
-// and a page that names it, no other group has to be evaluated.
+// burnGroup records burn rates and alerts on them. The group also records the words of the suspects, so that no other
+// group has to run between a suspect and a page that names it.
 //
 // Windows up to an hour read the raw counters. A longer window adds the recorded five-minute rates before that exact
 // last hour. The five-minute rates lag by half of their window. An offset moves their ramp onto the start of that hour.
@@ -243,7 +243,8 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
 	// Rates extrapolate, so five events may appear as 4.98, but four never appear as 4.5.
 	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5))
-	// When traffic is far below its usual rate, or has just begun, a burn rate is high long before much budget is lost.
+	// If traffic is far below its usual rate or has just begun, a burn rate is high long before much budget is lost. So
+	// the loss is compared with usual traffic, and must be larger after a start.
 	awake := promql.And(promql.Offset(promql.Vector(burn(p.Long)), RateWindow.Std()), usualRate(RawWindow.Std()))
 	spend := func(share float64, of promql.Expr) promql.Expr {
 		return promql.Add(times(0, of), promql.Num(share*p.Long.Std().Seconds()))
@@ -300,9 +301,9 @@ func latest(p slo.WindowPair, windows []slo.Duration) slo.Duration {
 	return windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
 }
 
-// expectedRate returns the rate of events against which a loss is compared. The record of a sleeping model's objective
-// ends after hours, but the record of its traffic does not. If a model started within the hour, only the time since its
-// first event is known.
+// expectedRate returns the rate of events against which a loss is compared: the usual rate or, for a model that started
+// within the hour, the rate since its first event. The usual rate of a sleeping model is known for longer than its
+// objective.
 func expectedRate() promql.Expr {
 	return promql.Or(promql.Unless(above(latelyRate(), 0), usualRate(RawWindow.Std())), usualRate(0))
 }

@@ -51,8 +51,7 @@ func desiredReplicas() promql.Expr {
 // objectiveLabels name an objective of a model.
 func objectiveLabels() []string { return append(slices.Clone(modelLabels), metrics.LabelSLO) }
 
-// bottleneck returns 1 for each objective of a model, with the limit of most engines. It lacks the label if no limit is
-// known.
+// bottleneck returns 1 for each objective of a model, with the limit of most engines as the label limit, if known.
 func bottleneck() promql.Expr {
 	limits := promql.CountBy(append(objectiveLabels(), metrics.LabelLimit), promql.Vector(metrics.EngineCapacityLimit))
 	unknown := promql.Add(utilised("low"), promql.Num(1))

@@ -79,7 +79,7 @@ func limited(window, ago time.Duration) promql.Expr {
 	rate := func(m ...*promql.Matcher) promql.Expr {
 		return ofUsers(promql.Rate(promql.Offset(promql.Vector(metrics.Requests, m...), ago), window), window, ago)
 	}
-	// A few requests may be probes that one of the two counters counts earlier.
+	// One of the two counters may count a few probes earlier, so the difference may be below zero.
 	return promql.Div(promql.Call("clamp_min", rate(promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength))), promql.Num(0)),
 		above(rate(), 5/window.Seconds()))
 }

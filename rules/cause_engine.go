@@ -149,8 +149,8 @@ func restartsWithin(window time.Duration) promql.Expr {
 	return promql.Call("floor", promql.Max(pageLabels, promql.Increase(promql.Vector(metrics.EngineRestarts), window)))
 }
 
-// answered2m returns the models of some metrics endpoints from which a gateway or a probe recently got an answer:
-// the endpoints are not read in time, but the model serves.
+// answered2m returns, of the models of some metrics endpoints, those that recently answered a gateway or a probe: the
+// endpoints are not read in time, but the model serves.
 func answered2m(pages promql.Expr) promql.Expr {
 	passedOn := above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), good), 2*minute)), 0)
 	probed := above(promql.Sum(namedModel, promql.Rate(promql.Vector(metrics.ProbeRequests, answered()), 2*minute)), 0)
@@ -182,9 +182,9 @@ func asked() promql.Expr {
 	return above(promql.Sum(modelLabels, promql.Or(mean(metrics.RecordedRequests), times(-1.2, mean(metrics.RecordedProbes)))), 0)
 }
 
-// carried returns what engines report about themselves. For an engine that does not answer, carried returns the last
-// report for as long as the engine is a target. The exporter remembers that report. After a restart of the exporter,
-// the record of the rules replaces it.
+// carried returns what engines report about themselves. For an engine that does not answer, it returns the last report,
+// which the exporter remembers for as long as the engine is a target. After a restart of the exporter, the record of
+// the rules replaces that report.
 func carried(record *metrics.Family, says promql.Expr, m ...*promql.Matcher) promql.Expr {
 	onPage := promql.On(pageLabels...)
 	return promql.Or(says, promql.CountBy(record.Labels, promql.Vector(metrics.EngineLastServed, m...)),
@@ -202,7 +202,7 @@ func seenWithinHour() promql.Expr {
 // answersUsers matches engines that answer users. A gateway, a cache or a prefill engine alone serves nobody.
 var answersUsers = promql.NotRe(metrics.LabelRole, metrics.GatewayRole+"|"+metrics.KVCacheRole+"|"+metrics.PrefillRole)
 
-// computes matches engines.
+// computes matches all servers that compute answers, unlike gateways and caches.
 var computes = promql.NotRe(metrics.LabelRole, metrics.GatewayRole+"|"+metrics.KVCacheRole)
 
 // deleted returns 1 for each pod that somebody deleted on purpose within the hour, and 0 for a pod that failed or
@@ -234,7 +234,7 @@ func expected() promql.Expr {
 		replaced, onPage)
 }
 
-// settledFor is how long a model must be gone.
+// settledFor is how long a model must be gone before it counts as vanished.
 const settledFor = 3 * minute
 
 // there returns each model that a metrics endpoint served within a window.
@@ -315,7 +315,8 @@ func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 // metrics endpoint.
 func enginesDown() promql.Expr {
 	gone := above(promql.Vector(metrics.RecordedVanished), 0)
-	// A restarted exporter has lost this knowledge. While it is gone, the record lives on, but nothing is known about the others.
+	// A restarted exporter has forgotten what a silent engine served, so the record replaces it. The record counts only
+	// while the exporter answers: otherwise the other engines are unknown.
 	silent := promql.Or(promql.Vector(metrics.EngineLastServed, answersUsers),
 		promql.And(promql.Equal(promql.Vector(metrics.RecordedServed, answersUsers), promql.Num(0)), promql.Vector(metrics.EngineUp),
 			promql.On(pageLabels...)))
@@ -331,8 +332,8 @@ func modelUp() promql.Expr {
 	return promql.Max(modelLabels, promql.Unless(pages, goes, promql.On(pageLabels...)))
 }
 
-// missed returns each model that users requested within the hour, judged by requests or by events of an objective. It
-// leaves out models that were replaced at their metrics endpoint, and models that may be absent.
+// missed returns each model that users requested within the hour, judged by requests or by events of an objective.
+// Models that were replaced at their metrics endpoint, and models that may be absent, are left out.
 func missed() promql.Expr {
 	within := func(window time.Duration, f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		return promql.Over("max_over_time", promql.Vector(f, m...), window)
@@ -340,7 +341,7 @@ func missed() promql.Expr {
 	// Tokens are used only where requests are not counted.
 	generated := promql.Unless(above(promql.Max(modelLabels, within(hour, metrics.RecordedGenerationTokens)), 0),
 		promql.CountBy(modelLabels, within(hour, metrics.RecordedRequests)))
-	// Probes and gateways also count for models whose engines no exporter reads.
+	// Only engines: probes and gateways also count objectives of models whose engines no exporter reads.
 	onEngine := []*promql.Matcher{promql.Ne(metrics.LabelRuntime, ""), promql.Ne(metrics.LabelRole, metrics.GatewayRole)}
 	counted := func(window time.Duration) promql.Expr {
 		return promql.Equal(promql.Max(modelSLO, within(window, metrics.SLOCounted, onEngine...)), promql.Num(1))
@@ -459,10 +460,9 @@ func always(by []string, f *metrics.Family, d time.Duration) promql.Expr {
 		above(promql.Sum(by, shown(f, d)), 0))
 }
 
-// hostBound returns the share of the time that each replica used the busiest of its GPUs. hostBound returns only
-// shares below a half, of replicas on which requests ran at every scrape and got tokens, later than usual: between steps the
-// GPU waits for the CPU. Engines that have just started compile kernels, and prefill engines wait for decode engines; both
-// are left out.
+// hostBound returns the share of time for which each replica used the busiest of its GPUs, if it is below a half
+// although requests ran at every scrape and got tokens later than usual: between steps the GPU waits for the CPU.
+// Engines that have just started compile kernels, and prefill engines wait for decode engines; both are left out.
 func hostBound(window time.Duration) promql.Expr {
 	used := promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), window))
 	busiest := promql.Max(replicaLabels, promql.Mul(promql.Max(onGPU(replicaLabels), promql.Vector(metrics.EngineGPUInfo)), used,
@@ -506,7 +506,7 @@ func swallowed() promql.Expr {
 	return promql.And(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(1)), promql.Unless(asked, elsewhere))
 }
 
-// usesAlone returns the number of these GPUs that the engine at each metrics endpoint uses alone.
+// usesAlone returns how many of the given GPUs the engine at each metrics endpoint uses alone.
 func usesAlone(gpus promql.Expr) promql.Expr {
 	gpu := onGPULabels()
 	onGPU := promql.Max(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo))
@@ -537,7 +537,7 @@ func cameBack() promql.Expr {
 			shows(), promql.On(asker...)))
 }
 
-// interrupted returns the metrics endpoints that nobody reached within the last five minutes, or whose process restarted.
+// interrupted returns the metrics endpoints that were unreachable, or whose process restarted, within five minutes.
 func interrupted() promql.Expr {
 	gone := promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|connection_closed"))
 	return promql.Or(promql.Over("last_over_time", gone, pageWindow), above(restartsWithin(pageWindow), 0))

@@ -71,8 +71,8 @@ var (
 				// The engines behind a gateway count the events that the gateway does not see.
 				promql.Unless(uncounted(gatewayRole()), promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
 					promql.On(ofModel...)),
-				// Engines come and go. A selector that matched an engine yesterday is correct. Reading all samples of a
-				// day would cost too much.
+				// A selector that matched an engine yesterday is correct, because engines come and go. The day is sampled, because
+				// reading all of it would cost too much.
 				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
 					promql.Sampled("last_over_time", promql.Max(sloLabels, promql.Vector(metrics.SLOCounted)), day, 15*minute))),
 			// Nobody declared the built-in objectives, so they are left out.
@@ -156,9 +156,9 @@ func uncounted(m *promql.Matcher) promql.Expr {
 		promql.Vector(metrics.SLOCounted, m)), promql.Num(0))
 }
 
-// fleetDown returns each fleet of at least two exporters within the hour if most exporters do not answer, or if no
-// exporter is left although users sent requests at the last scrape: unneeded nodes are idle when they leave.
-// renamed selects exporters that are now scraped under another job. Renamed exporters have not vanished.
+// fleetDown returns each fleet of at least two exporters within the hour if most exporters do not answer. It also
+// returns a fleet without exporters if users sent requests at the last scrape, because nodes that leave on purpose are
+// idle. renamed selects exporters that are now scraped under another job. Renamed exporters have not vanished.
 func fleetDown(up, renamed promql.Expr) promql.Expr {
 	job := []string{metrics.LabelCluster, "job"}
 	fleet := promql.Ge(promql.CountBy(job, promql.Over("count_over_time", up, hour)), promql.Num(2))

@@ -60,9 +60,9 @@ var (
 // silence is how long a model that is never silent must get no user's request before it pages.
 const silence = 6 * minute
 
-// neverSilent returns, for each model, the number of users' first tokens in two minutes that was reached for 98% of
-// the day until ten minutes ago. neverSilent returns only numbers of at least four, for which a silence is not
-// chance. A record shorter than a day cannot distinguish a broken path from a client that has finished.
+// neverSilent returns, for each model, the number of users' first tokens in two minutes that was reached for 98% of the
+// day until ten minutes ago. A number below four is left out, because a silence may then be chance. A record shorter
+// than a day cannot distinguish a broken path from a client that has finished.
 func neverSilent() promql.Expr {
 	served := promql.Vector(usersServed(recentWindow))
 	return promql.And(promql.Ge(promql.Sum(modelLabels, promql.QuantileOver(0.02, promql.Offset(served, 10*minute), day)), promql.Num(4)),

@@ -132,8 +132,8 @@ const (
 // told lists the labels with which an alert describes a condition.
 var told = []string{metrics.LabelReason, metrics.LabelMeaning, metrics.LabelAction}
 
-// judged returns for how many seconds each GPU, and each node, has had a condition that this alert covers. If there are
-// several conditions, judged returns the first, so that one fault stays one alert.
+// judged returns for how many seconds each GPU, and each node, has had a condition that this alert covers. Of several
+// conditions it returns the first, so that one fault stays one alert.
 func judged(alert string, more ...string) promql.Expr {
 	since := promql.Call("label_replace", promql.Vector(metrics.GPUHealthCondition, promql.Eq(metrics.LabelAlert, alert)),
 		promql.Str(metrics.LabelReason), promql.Str("$1"), promql.Str(metrics.LabelCondition), promql.Str("(.*)"))
@@ -225,8 +225,8 @@ func servedBy(e promql.Expr, more ...string) promql.Expr {
 		ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
 }
 
-// servedOn returns the models that run on a GPU, or ran there within the hour. A model whose engine died with the GPU
-// is thus still included. by lists labels of the model or of its replica.
+// servedOn returns the models that run on a GPU, or ran there within the hour, such as a model whose engine died with
+// the GPU. by lists labels of the model or of its replica.
 func servedOn(by []string) promql.Expr {
 	return promql.Max(onGPU(by), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
 }

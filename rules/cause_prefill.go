@@ -33,8 +33,8 @@ var (
 
 var prefillAlerts = []*Alert{PrefixHitCollapse}
 
-// fewerHits returns the hit ratio as a multiple of the usual ratio, if it is below a half, and prompts do not also find fewer
-// tokens only because more of their tokens are new.
+// fewerHits returns the hit ratio as a multiple of the usual ratio, if it is below a half. The multiple is left out if
+// prompts find about as many tokens as usual and are only longer.
 func fewerHits() promql.Expr {
 	hits := against("prefix_hits")
 	return promql.Unless(below(hits, 0.5), promql.Ge(promql.Mul(hits, against("prompt_tokens")), promql.Num(0.7)))

@@ -37,7 +37,7 @@ var queueingAlerts = []*Alert{ClientsGiveUp}
 
 // givenUp returns the share of each model's requests that clients gave up within two minutes. The share must exceed two
 // thirds now but not the day before, and less than a third of the ended requests may have had a first token. Clients
-// with hedged requests give up half of these. Readers who press stop already have a first token.
+// that send each request twice give up half of them. Readers who press stop already have a first token.
 func givenUp() promql.Expr {
 	const window = 2 * minute
 	first := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window))
@@ -93,8 +93,8 @@ func behindStandstill() promql.Expr {
 // kvAwaited matches the reasons of engines for requests that wait for KV cache of another engine or tier, or for an adapter.
 const kvAwaited = "deferred|kv_transfer|bootstrap"
 
-// heldBack returns how many seconds requests wait at each replica before its scheduler considers them, by the reason that the
-// engine reports: by Little's law, the requests that wait so, divided by those that arrive per second.
+// heldBack returns how many seconds requests wait at each replica before its scheduler considers them, by the reason
+// that the engine reports. By Little's law, this is the number of waiting requests divided by arrivals per second.
 func heldBack(reasons string, window time.Duration) promql.Expr {
 	of := append([]string{metrics.LabelReason}, replicaLabels...)
 	wait := promql.Sum(of, promql.Over("avg_over_time",

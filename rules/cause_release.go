@@ -107,7 +107,7 @@ func oneVersion(info promql.Expr) promql.Expr {
 
 // p95ByVersion returns the 95th percentile of a histogram per version; absent where nothing was observed.
 func p95ByVersion(h *metrics.Family) promql.Expr {
-	// whose bounds differ
+	// per runtime, because the bounds of runtimes differ
 	perEngine := promql.Call("histogram_quantile", promql.Num(0.95), perVersion(promql.BucketsOf(h), "le", metrics.LabelRuntime))
 	return promql.Ge(promql.Max(append([]string{metrics.LabelVersion}, modelLabels...), perEngine), promql.Num(0))
 }

@@ -139,7 +139,7 @@ func goneClues() []Clue {
 	return []Clue{
 		{
 			Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering in the last hour",
-			// the engine is next in a rollout
+			// not during a rollout, in which the engine is the next to restart
 			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...)),
 		},
 		{
@@ -289,7 +289,7 @@ func requestClues() []Clue {
 		{
 			Branch: Prefill, Name: "prefill_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Decimal,
 			Says: "The engines compute {value} times as many tokens per request as usual",
-			// prompts that neither mean shows, while answers are no longer than usual
+			// not if longer prompts, fewer cache hits, longer answers or a start explain the work
 			Query: promql.Unless(promql.And(above(against("work"), 2), atLeast(20, recentWindow)), promql.Or(above(against("prompt_tokens"), 2),
 				fewerHits(), above(against("output_tokens"), 1.3), above(promql.Vector(metrics.RecordedYoung), 0))),
 		},
@@ -323,7 +323,7 @@ func engineClues() []Clue {
 			Says:  "{value} of the usual replicas are left",
 			Query: fewerReplicas(),
 		},
-		// at the same work, so the router is not the cause
+		// compared at the same work, so the router is not the cause
 		{
 			Branch: Engine, Name: "slow_decoder", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
 			Says:  "{engine} alone is slow: {value} between tokens",
@@ -379,7 +379,7 @@ func loadClues() []Clue {
 		{
 			Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
 			Says: "{value} times as many requests run at once as usual",
-			// requests do not form a batch, or the batch is at its limit, or tokens do not take longer
+			// not if requests form no batch, if the batch is at its limit, or if tokens take no longer
 			Query: promql.Unless(above(against("running"), 1.5), promql.Or(below(now("running"), 2), promql.Gt(waiting(), running),
 				below(against("token_time"), 1.1))),
 		},
@@ -389,7 +389,7 @@ func loadClues() []Clue {
 			Query: promql.Gt(promql.Or(promql.Add(waiting(), times(recentWindow.Seconds(), refused())), waiting()), running),
 		},
 		{
-			// after a queue, because requests wait under overload before they fail
+			// listed after a queue, because requests wait under overload before they fail
 			Branch: Engine, Name: "engines_fail", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
 			Says:  "The engines themselves fail {value} of requests",
 			Query: failInside(),
@@ -420,8 +420,8 @@ func recently(of func(window time.Duration) promql.Expr) promql.Expr {
 	return promql.Or(promql.And(of(recentWindow), atLeast(10, recentWindow)), of(pageWindow))
 }
 
-// meanOf returns a mean over the requests of each model, as recently does. Fewer than five requests in five minutes have
-// no mean: one long prompt is not longer prompts.
+// meanOf returns a mean over the requests of each model, as recently does. Fewer than five requests in five minutes
+// have no mean, because a single long prompt does not mean that prompts have become longer.
 func meanOf(of func(window time.Duration) promql.Expr) promql.Expr {
 	few := promql.Lt(promql.Over("avg_over_time", promql.Vector(usersServed(recentWindow)), pageWindow),
 		promql.Num(5*recentWindow.Seconds()/pageWindow.Seconds()))
@@ -438,7 +438,7 @@ func now(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
 }
 
-// against returns a fact as a multiple of its usual value, which is the argument usual.
+// usual returns the usual value of a fact, and against the present value as a multiple of it.
 func usual(fact string) promql.Expr   { return ofFact(metrics.RecordedUsual, fact) }
 func against(fact string) promql.Expr { return ofFact(metrics.RecordedAgainst, fact) }
 
@@ -461,9 +461,9 @@ func computed(window, ago time.Duration) promql.Expr {
 	return promql.Add(rate(metrics.PrefillComputedTokens), rate(metrics.GenerationTokens))
 }
 
-// perFirstToken returns a rate of a model divided by its rate of first tokens. Both rates change with the work,
-// while histograms of tokens cover only requests that have ended. These histograms are used for engines that do not
-// count first tokens. A prefill engine counts a request that a decode engine counts again, so the role with the most counts.
+// perFirstToken returns a rate of a model divided by its rate of first tokens. Both rates change with the work, while
+// histograms of tokens cover only requests that have ended. These histograms are used for engines that do not count
+// first tokens. A prefill and a decode engine count the same request, so only the role with the most requests counts.
 func perFirstToken(tokens promql.Expr, ended *metrics.Family, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr { return promql.Rate(promql.Offset(e, ago), window) }
 	requests := promql.OrOn(rate(promql.CountOf(metrics.TimeToFirstToken, computes)), rate(promql.CountOf(ended, computes)),

@@ -46,12 +46,12 @@ func rollingOut() promql.Expr {
 	return promql.Or(promql.CountBy(modelLabels, started), promql.CountBy(modelLabels, changedWithin(rollout)))
 }
 
-// settingChange labels a change of a setting of a model, on any number of replicas. The version is also a setting.
+// settingChange lists the labels of a change of a model's setting. The version is a setting, too.
 var settingChange = append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, modelLabels...)
 
 // lastChanges returns when each setting of each model last changed, for a day. Exporters saw the change, or versions
-// show it: a model runs a version that it did not run five minutes before. A restarted exporter loses the change, and
-// engines move to other exporters, but the record remains. Measured values are not settings.
+// show it: a model runs a version that it did not run five minutes before. The record remains when a restarted exporter
+// has lost the change, or engines have moved to other exporters. Measured values are left out.
 func lastChanges() promql.Expr {
 	told := promql.Vector(metrics.EngineConfigChanged, promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
 	recorded := promql.Over("last_over_time", promql.Vector(metrics.RecordedChanged), causeWindow)

@@ -184,8 +184,8 @@ func (s Style) expr(e promql.Expr) string {
 	return promql.Pretty(s.query(e))
 }
 
-// query renames the labels of targets and translates the query to the database's language. query leaves severity
-// unchanged, because severity is a label of alerts, and series may have their own label of that name.
+// query renames the labels of targets and translates the query to the database's language. The label severity keeps its
+// name, because it belongs to alerts, and series may have their own label of that name.
 func (s Style) query(e promql.Expr) promql.Expr {
 	names := maps.Clone(s.Labels)
 	delete(names, SeverityLabel)

@@ -34,7 +34,7 @@ func Measures() []Measure {
 			buckets := promql.Mul(promql.Rate(promql.BucketsOf(h, m...), window), oneVersion(ran),
 				promql.On(replicaLabels...).ManyToOne(metrics.LabelVersion))
 			perEngine := promql.Call("histogram_quantile", promql.Num(0.95),
-				// whose bounds differ
+				// per runtime, because the bounds of runtimes differ
 				promql.Sum(append([]string{"le", metrics.LabelRuntime, metrics.LabelVersion}, modelLabels...), buckets))
 			return promql.Ge(promql.Max(modelLabels, perEngine), promql.Num(0))
 		}

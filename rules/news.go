@@ -48,8 +48,9 @@ func notPaged() promql.Expr {
 }
 
 // secondFault returns the faults of a model with a page that are new within five minutes: a total outage, hardware, a
-// replica or a gateway that broke, or ten times the odds of a bad event. For few bad events, that is ten times the burn
-// rate; where most events were bad before, no more bad events are news. A fault is returned for as long as a page of the model fires.
+// replica or a gateway that broke, or ten times the odds of a bad event. If few events were bad, that is ten times the
+// burn rate. If most events were bad already, more bad events are no news. A fault is returned for as long as a page of
+// the model fires.
 func secondFault() promql.Expr {
 	firing := func(alerts ...*Alert) promql.Expr {
 		names := make([]string, 0, len(alerts))

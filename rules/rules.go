@@ -40,7 +40,7 @@ type Alert struct {
 	Name string
 	// Branch answers the first question of a diagnosis.
 	Branch Branch
-	// Expr fires while it returns series.
+	// Expr returns series while the alert fires.
 	Expr promql.Expr
 	// Severity sets how urgently the alert needs a person.
 	Severity slo.Severity

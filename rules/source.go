@@ -52,8 +52,8 @@ func (s source) badEvents(window slo.Duration, all promql.Expr) promql.Expr {
 	return promql.Or(s.events(metrics.SLOBadEvents, window), promql.Mul(promql.Num(0), all))
 }
 
-// arrived returns the metrics endpoints of engines younger than ten minutes. arrived leaves out engines that are
-// older than their exporter, or than the configuration that names them: the time of their first values is unknown.
+// arrived returns the metrics endpoints of engines younger than ten minutes, except engines that are older than their
+// exporter, or than the configuration that names them: the time of their first values is unknown.
 func arrived() promql.Expr {
 	older := promql.Lt(promql.Vector(metrics.EngineStartTime), promql.Vector(metrics.ConfigReloadTime), promql.On(asker...).ManyToOne())
 	return promql.Unless(younger(youth), older, promql.On(pageLabels...))
@@ -176,8 +176,8 @@ func (s source) requests(window slo.Duration) promql.Expr {
 	return promql.Or(firstTokens(window), ended)
 }
 
-// firstTokens returns the requests of a window by their first tokens. Older exporters have no such counter. Too few
-// counted requests after an upgrade would delay pages.
+// firstTokens returns the requests of a window by their first tokens. It reads a histogram, because older exporters
+// lack the plain counter, and too low a count after an upgrade would delay pages.
 func firstTokens(window slo.Duration) promql.Expr {
 	requests := promql.BucketsOf(metrics.TimeToFirstToken, promql.Re(metrics.LabelRole, ".*"), promql.Eq("le", "+Inf"))
 	return promql.Sum(modelRole, once(metrics.TimeToFirstToken, promql.Increase(requests, window.Std())))

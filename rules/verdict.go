@@ -217,7 +217,7 @@ func meanWait(own []*promql.Matcher, shareNow, burnsNow promql.Expr) promql.Expr
 		threshold, promql.On())
 }
 
-// serves names a model that runs on the alert's GPU or engine, and whether others do, if the title has room for that.
+// serves names a model on the alert's GPU or engine, and whether there are others, if the title has room for that.
 func (s Style) serves(a *Alert) string {
 	has := promql.Labels(a.Expr)
 	var on promql.Expr
