@@ -37,8 +37,8 @@ func (e *PastError) Unwrap() error { return e.Err }
 // the past, which only a Prometheus has.
 const present = 15 * time.Minute
 
-// queries returns Prometheus' query engine. An exporter that never answers such requests never loads this engine. A
-// query may read far more samples than a node has series.
+// queries returns Prometheus' query engine, which the first query creates. A query may read far more samples than a
+// node has series.
 var queries = sync.OnceValue(func() *engine.Engine {
 	return engine.NewEngine(engine.EngineOpts{
 		MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
@@ -89,9 +89,9 @@ func (e *evaluation) record(records []rules.Record) error {
 	return nil
 }
 
-// recorded returns the result of a recording rule. If the rule reads only the past, a Prometheus has the result. A
-// Prometheus that does not record the result may still have the series that the rule reads. It also has the facts,
-// clues and clients' patience of the last minutes, which need more requests than arrived between the readings.
+// recorded returns the result of a recording rule. If the rule reads only the past, the result comes from a Prometheus.
+// A Prometheus that does not record the result may still have the series that the rule reads. A Prometheus also has the
+// facts, clues and clients' patience of the last minutes, which need more requests than arrived between the readings.
 func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	recorded := func() (engine.Vector, error) {
 		m := make([]*labels.Matcher, 0, len(r.Labels))
@@ -115,7 +115,7 @@ func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	return result, err
 }
 
-// perRequest names the facts about requests that got a token. Two readings may contain no such request.
+// perRequest names the facts about requests that got a token. Prometheus has them if no such request came meanwhile.
 var perRequest = []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "token_time"}
 
 // ask queries the Prometheus.
@@ -212,7 +212,7 @@ const (
 // lifetime precedes the name of a family that holds only the series of aged metrics endpoints.
 const lifetime = "triage_lifetime_"
 
-// ofLifetimes makes a selector read mean rates of the metrics endpoints whose engine's lifetime represents the past.
+// ofLifetimes makes a selector read mean rates since engines started, where an engine's lifetime represents the past.
 func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
 	name, ages := lifetime+s.Name, e.aged
 	if e.ratio {

@@ -20,9 +20,9 @@ import (
 
 // Evidence that a model is healthy.
 const (
-	enoughRequests = 10              // requests between the readings; with fewer requests, none may fail although a third do
+	enoughRequests = 10              // requests between the readings; of fewer, none may fail by chance although a third usually do
 	muchOf         = 1. / 3          // share of the requests that ended without proof of health
-	settled        = 5 * time.Minute // an older process is not crashing at its start
+	settled        = 5 * time.Minute // age from which on a process no longer crashes at its start
 )
 
 // answered matches the outcomes of requests that got a complete answer.
@@ -324,9 +324,9 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 }
 
 // confidence is high if the verdict would nearly always be right: the suspect is the fault's own value, or users'
-// requests suffered, and no other branch has an equally clear clue. Otherwise the result or names that branch, and the
-// value that distinguishes the two. An engine's fault may be due to a release, and an engine may be gone because of its
-// GPU, if no value would show this. Without the past, it is unknown why requests wait.
+// requests suffered, and no other branch has an equally clear clue. Otherwise, the second result names that branch and
+// the value that distinguishes the two. An engine's fault may be due to a release, and an engine may be gone because of
+// its GPU, if no value would show this. Without the past, it is unknown why requests wait.
 func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, or string) {
 	first := all[0]
 	instead := func(b rules.Branch) string {

@@ -110,8 +110,8 @@ func (p *prover) empty(x promql.Expr) (bool, error) {
 }
 
 // gaps returns the reasons why an expression without a result is no proof of absence. There are no gaps if the
-// expression would have a result in case of the fault. One empty side refutes a conjunction, unless the other side is
-// about an object that is not read.
+// expression would have a result in case of the fault. An empty side of a conjunction leaves no gaps, unless the other
+// side is about an object that is not read.
 func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	switch x := x.(type) {
 	case *parser.ParenExpr:
@@ -132,9 +132,9 @@ func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	return nil, nil
 }
 
-// call returns the gaps of a function. A function that looks back further than the present reads the past. Exceptions
-// are the last value of a metrics endpoint's report about itself, which the exporter remembers, and the XIDs, which it
-// dates.
+// call returns the gaps of a function. A function that looks back further than the present reads the past. The
+// exceptions are an endpoint's last report about itself, which the exporter remembers, XIDs, whose times the exporter
+// has, and counters that never rose.
 func (p *prover) call(x *parser.Call) (all []gap, err error) {
 	for _, arg := range x.Args {
 		m, ok := arg.(*parser.MatrixSelector)

@@ -66,8 +66,8 @@ func dated(before, after Reading) Reading {
 
 // remembered returns two readings as if the node had been recorded. For a metrics endpoint that is gone by the second
 // reading, remembered adds the served model to the first reading if the exporter read the endpoint within the hour, and
-// to the second reading as the rules record it. An endpoint that was read first and then late, for once, is not gone: it
-// is returned.
+// to the second reading as the rules record it. An endpoint that the exporter read before, but only too late for the
+// second reading, is not gone. It is returned in late.
 func remembered(before, after Reading) (_, _ Reading, late promql.Vector) {
 	as := func(f *metrics.Family, l labels.Labels, keep ...string) promql.Sample {
 		b := labels.NewBuilder(l)

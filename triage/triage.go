@@ -126,7 +126,7 @@ type judge struct {
 	before  Reading
 	alerts  []*rules.Alert
 	causes  map[*rules.Alert]engine.Vector
-	late    engine.Vector // metrics endpoints that were read first, and then late
+	late    engine.Vector // metrics endpoints that timed out only at the second reading
 	records []rules.Record
 }
 
