@@ -19,7 +19,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// PrometheusConfig names the Prometheus that answers the runbooks' queries, and whose past the verdict compares with.
+// PrometheusConfig names the Prometheus that answers the runbooks' queries and tells the verdict about the past.
 type PrometheusConfig struct {
 	// URL is the address before /api/v1, with its path.
 	URL string `yaml:"url"`

@@ -13,7 +13,7 @@ import (
 )
 
 // named returns a parsing error with its flag, which kingpin leaves out of errors about values. It parses each flag
-// separately, because its caller exits anyway.
+// separately, which changes the flags' values, but its caller exits anyway.
 func named(app *kingpin.Application, args []string, err error) error {
 	for i, arg := range args {
 		flag, _, whole := strings.Cut(arg, "=")

@@ -72,7 +72,7 @@ type gpuSource interface {
 	GPUs() []gpu.Identity
 }
 
-// either reads NVML, or another exporter's metrics page while NVML cannot be used. Each GPU comes from one source.
+// either combines NVML with another exporter's page, read while NVML cannot be used. Each GPU has one source.
 type either struct {
 	nvml *gpu.Collector
 	page *page.Collector
@@ -206,7 +206,7 @@ func (n *node) stopped(w health.Workload) bool {
 	})
 }
 
-// startOwnership starts to look for the engines and pods on the GPUs that seen describes.
+// startOwnership starts to look for the engines and pods on the GPUs. seen says which GPUs there are.
 func (n *node) startOwnership(ctx context.Context, o gpuOptions, cluster *kube.Cluster, seen ownership.Options) {
 	if cluster != nil && o.podResources != "" {
 		devices := cluster.Slices()

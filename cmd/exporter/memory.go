@@ -20,7 +20,7 @@ func unmapBinary() error {
 		return err
 	}
 	defer f.Close()
-	var start, end uintptr // size of the mapping that the lines describe; zero if the mapping must stay
+	var start, end uintptr // bounds of the mapping that the lines describe; zero if the mapping must stay
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		line := lines.Text()
 		if fields := strings.Fields(line); strings.Contains(fields[0], "-") {

@@ -83,7 +83,7 @@ func (n *node) start(ctx context.Context, o options) (<-chan error, error) {
 	return failed, nil
 }
 
-// onSignal calls react in the background for each of some signals until ctx ends.
+// onSignal starts a goroutine that calls react for each of the given signals, until ctx ends.
 func onSignal(ctx context.Context, react func(os.Signal), signals ...os.Signal) {
 	received := make(chan os.Signal, 1)
 	signal.Notify(received, signals...)
@@ -118,7 +118,7 @@ func (n *node) reload() error {
 	return nil
 }
 
-// discovered replaces the engines that discovery found before with targets.
+// discovered installs targets in place of the engines that discovery found before.
 func (n *node) discovered(targets []engine.TargetConfig) {
 	n.loading.Lock()
 	defer n.loading.Unlock()

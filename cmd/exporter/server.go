@@ -72,7 +72,7 @@ type server struct {
 	hostname string // name of the node, if series contain it
 }
 
-// serve answers requests until ctx ends, or until failed receives an error, which it returns.
+// serve answers requests until ctx ends, or until it receives an error from failed, which it returns.
 func serve(ctx context.Context, n *node, o serverOptions, failed <-chan error) error {
 	s := &server{serverOptions: o, node: n}
 	if o.dcgm {
