@@ -24,7 +24,7 @@ type Pods struct {
 }
 
 // NewPods returns the source of the node's pods in some namespaces, or in all namespaces if the list is empty. If
-// procfs shows the processes of pods, they show which of several pods listens on a port of the node.
+// procfs shows the processes of pods, these processes show which of several pods listens on a port of the node.
 func NewPods(cluster *kube.Cluster, procfs string, namespaces ...string) *Pods {
 	if namespaces == nil {
 		namespaces = []string{metav1.NamespaceAll}

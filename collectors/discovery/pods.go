@@ -35,7 +35,7 @@ const (
 )
 
 // engineTypes lists the labels with which llm-d and the Gateway API Inference Extension name the engine of a pod;
-// roleLabel names its part in a disaggregated engine.
+// roleLabel names the pod's part in a disaggregated engine.
 var engineTypes = []string{"llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type"}
 
 const roleLabel = "llm-d.ai/role"
@@ -61,8 +61,8 @@ var portOption = regexp.MustCompile(`(?:^|\s)--(?:http-|http_|server-|metrics-)?
 // rayStart matches the command that starts Ray, whose --port is not the engine's.
 var rayStart = regexp.MustCompile(`ray start[^;&|]*`)
 
-// portVariables lists the variables that hold the port of llama.cpp, NIM, Dynamo (workers, frontend), TGI and, behind
-// its address, Ollama.
+// portVariables lists the variables that hold the port of llama.cpp, NIM, Dynamo (workers, frontend), TGI and Ollama.
+// Ollama's variable holds the whole address.
 var portVariables = []string{"LLAMA_ARG_PORT", "NIM_SERVER_PORT", "DYN_SYSTEM_PORT", "DYN_HTTP_PORT", "PORT", "OLLAMA_HOST"}
 
 // maxPorts bounds how many ports one pod can make the exporter probe.

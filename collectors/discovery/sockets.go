@@ -18,9 +18,9 @@ type sockets struct {
 	owners    map[string]string // pod that was last seen to listen, by contested address
 }
 
-// settle leaves contested addresses alone, except in the pod that owns the address: the only pod that declares the
-// address as an engine's, otherwise the only pod whose processes have a socket that listens there. While no process has
-// such a socket, the last owner stays.
+// settle keeps a contested address only in the pod that owns it: the only pod that declares the address as an engine's,
+// otherwise the only pod whose processes have a socket that listens there. While no process has such a socket, the last
+// owner stays.
 func (s *sockets) settle(all []Place) {
 	claims := map[string][]*Place{}
 	for i := range all {

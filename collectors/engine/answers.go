@@ -15,7 +15,7 @@ import (
 // NeedsKey begins the reason for a missing quantity that only an endpoint with a key reports.
 const NeedsKey = "needs the key of the engine's API for "
 
-// untilServed lists the reasons of rows that no longer apply once the engine serves.
+// untilServed lists the reasons that no longer apply once the engine serves.
 var untilServed = []string{noRequest, noFinish, noDecode, noPrefill, notLoaded, noWorker}
 
 const (

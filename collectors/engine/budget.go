@@ -22,7 +22,7 @@ type budget struct {
 
 func newBudget(limit int64) *budget { return &budget{limit: limit, held: map[*target]int64{}} }
 
-// take charges a metrics page to a target before it is parsed. It returns an error if the other targets leave no room for it.
+// take charges a metrics page to a target before the page is parsed, or fails if the other targets leave no room.
 func (b *budget) take(t *target, body []byte) error {
 	cost := int64(len(body)) + seriesBytes*int64(min(bytes.Count(body, []byte("\n")), t.config.Limits.Series))
 	b.mu.Lock()

@@ -174,8 +174,8 @@ func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capac
 	return &l.said
 }
 
-// forecast learns from a reading, and adds the capacity of each unit to the snapshot. Families come one after
-// another, as on the metrics page.
+// forecast learns from a reading, and adds the capacity of each unit to the snapshot, family by family as on a metrics
+// page.
 func (t *target) forecast(s *snapshot) {
 	type unit struct {
 		*sizing

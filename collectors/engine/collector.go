@@ -27,8 +27,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Collector scrapes a fixed set of targets. A changed configuration makes a new collector; With makes a collector
-// that also reads discovered engines.
+// Collector scrapes a fixed set of targets. A changed configuration needs a new collector. The method With returns a
+// collector that also reads discovered engines.
 type Collector struct {
 	configured []*target
 	targets    []*target // all targets that are read
@@ -102,7 +102,7 @@ type Engine struct {
 	trace *trace // set by a probe
 }
 
-// State returns the reason label of the engine's llm_engine_up, or up if it has none.
+// State returns the reason label of the engine's llm_engine_up, or up if the label is empty.
 func (e Engine) State() string { return cmp.Or(e.Reason, e.Lacks, "up") }
 
 // Engines lists the engines behind the targets, as of their last scrape.

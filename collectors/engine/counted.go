@@ -114,7 +114,7 @@ type tokenless struct {
 	shown   []lacking
 }
 
-// lacking is how many requests had ended, or ran, without a first token at a reading.
+// lacking holds how many requests had no first token at a reading, whether they had ended or ran.
 type lacking struct {
 	at time.Time
 	n  float64

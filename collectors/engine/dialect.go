@@ -183,8 +183,8 @@ type Row struct {
 	Part Part
 	// NoSum leaves out the sum of a histogram if it is not the sum of the observed values, and would give a wrong mean.
 	NoSum bool
-	// PerStep marks a histogram that observes each step of the batch once, for any number of requests that get a
-	// token by it: objectives count the step once for each running request.
+	// PerStep marks a histogram that observes each step of the batch once, however many requests get a token from the
+	// step. So objectives count the step once for each running request.
 	PerStep bool
 	// Scale converts to base units.
 	Scale metrics.Scale

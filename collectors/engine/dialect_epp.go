@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// epp reads the endpoint picker of the Gateway API Inference Extension, and of llm-d before its router 0.9. It wrote
-// inference_model_* up to 1.0 and inference_objective_* in later versions. The picker's numbers about its pool are
+// epp reads the endpoint picker of the Gateway API Inference Extension, and of llm-d before its router 0.9. The picker
+// wrote inference_model_* up to 1.0 and inference_objective_* in later versions. Its numbers about its pool are
 // averages of the engines' own gauges.
 var epp = Dialect{
 	Runtime: metrics.EPP,
@@ -29,7 +29,7 @@ var epp = Dialect{
 	Missing: others(noSource, eppRows),
 }
 
-// llmdRouter reads llm-d's router since 0.9. It repeats its numbers under epp's names, which are not read.
+// llmdRouter reads llm-d's router since 0.9. The router also writes its numbers under epp's names, which are not read.
 var llmdRouter = Dialect{
 	Runtime:   metrics.LLMDRouter,
 	Source:    "llm-d-router pkg/epp/metrics",

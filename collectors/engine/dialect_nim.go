@@ -14,7 +14,7 @@ var nim = Dialect{
 	Paths:     []string{"/v1/metrics", scrape.PlainPath}, // the latter before 1.0
 	Recognise: func(p *scrape.Page) bool { return p.Has("num_request_max") || p.Has("request_finish_total") },
 	Labels:    []metrics.Carry{{From: "model_name", To: metrics.LabelModel}},
-	// The metrics page is that of the process that serves the API, at the API's port.
+	// The process that serves the API writes the metrics page, so its open files include the connections.
 	Server: &Server{Files: Source{Name: "process_open_fds", Is: scrape.Gauge}},
 	Rows: []Row{
 		{To: metrics.TimeToFirstToken, From: "time_to_first_token_seconds", Is: scrape.Histogram},

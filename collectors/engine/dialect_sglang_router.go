@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// smg reads SGLang's model gateway. Its smg_engine_* are copies. If its metrics page is joined with its workers'
-// metrics pages, the workers' families are copies, too.
+// smg reads SGLang's model gateway. Its smg_engine_* are copies of engines' metrics. If its metrics page is joined with
+// its workers' metrics pages, the workers' families are copies, too.
 var smg = Dialect{
 	Runtime:   metrics.SMG,
 	Source:    "lightseekorg/smg model_gateway/src/observability/metrics.rs",

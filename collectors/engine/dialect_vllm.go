@@ -45,8 +45,8 @@ var vllm = Dialect{
 	// Several API servers publish the gauges of the same engine, v0.9.2 to v0.11.0 (vllm#28792). A dead server leaves
 	// its last value behind, usually zero.
 	Replicas: []string{"pid"},
-	// The engine updates its gauges after each step, so they miss requests that arrive while the engine hangs. Several
-	// API servers and Ray's exporter show no files.
+	// The engine updates its gauges after each step, so they miss requests that arrive while the engine hangs. The metrics
+	// pages of several API servers, and of Ray's exporter, show no open files.
 	Server: &Server{
 		Files:    Source{Name: "process_open_fds", Is: scrape.Gauge},
 		Answered: Source{Name: "http_requests_total", Is: scrape.Counter, Where: answersOK},

@@ -16,8 +16,8 @@ import (
 )
 
 // With returns a collector that also reads the found targets, besides the configured ones. A target that was already
-// read continues without a gap: it keeps its state, and a scrape in progress ends normally. If both name the same
-// server, the configuration wins. The error names targets that are invalid; the others are read.
+// read continues without a gap: it keeps its state, and a scrape in progress ends normally. A found target at the
+// server of a configured target is left out. The error names targets that are invalid; the others are read.
 func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 	next := &Collector{configured: c.configured, targets: slices.Clone(c.configured), dialects: c.dialects, config: c.config}
 	var failed []error

@@ -230,8 +230,8 @@ func selected(out [outLabels]string) slo.Engine {
 	}
 }
 
-// counted returns whether an objective is counted on an engine, and from which counters. It also returns the objective
-// that probes count instead; nil if probes add no events.
+// counted adds the series that report whether an objective is counted on an engine. It returns the objective that
+// probes count in place of the engine; nil if probes add no events.
 func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) (unless *uncounted) {
 	says := func(r slo.Reason) string {
 		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name},

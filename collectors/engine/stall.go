@@ -388,9 +388,9 @@ func (p *past) stand(r sight) {
 	}
 }
 
-// left returns how many clients left since the last reading: the server's good answers, if it counts them, or else the
-// requests of the last two readings that have disappeared. A refused request is shorter, and a closed connection may
-// belong to a health check.
+// left returns how many clients left since the last reading. If the server counts good answers, these also rise when a
+// client leaves; otherwise it is the requests of the last two readings that have disappeared. A refused request is
+// shorter, and a closed connection may belong to a health check.
 func (p *past) left(r sight) float64 {
 	switch {
 	case !math.IsNaN(r.answered):

@@ -68,7 +68,7 @@ func readFabric(d *nvmlDevice, s *sheet) error {
 		return err
 	}
 	s.add(metrics.GPUFabricState, 1, fabricStates[info.State])
-	// GPUs that reach only GPUs of their own node have a zero UUID, on every node.
+	// GPUs that reach only GPUs of their own node have a zero UUID on every node, which identifies no cluster.
 	if info.State == nvml.GPU_FABRIC_STATE_COMPLETED && nvml.Return(info.Status) == nvml.SUCCESS && info.ClusterUuid != [16]uint8{} {
 		s.add(metrics.GPUFabricInfo, 1, uuid(info.ClusterUuid), strconv.Itoa(int(info.CliqueId)))
 	}

@@ -106,7 +106,7 @@ type said struct {
 	ToolCalls        json.RawMessage `json:"tool_calls"`
 }
 
-// parseOpenAI reads a chunk of a stream, or a whole answer in its place, of chat and of completions.
+// parseOpenAI reads a chunk of a stream of chat or completions, or a whole answer in its place.
 func parseOpenAI(message []byte) (p piece, err error) {
 	var chunk struct {
 		Object  string          `json:"object"`

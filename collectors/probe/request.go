@@ -50,7 +50,7 @@ type arrival struct {
 // whole reports whether the answer is complete.
 func (r *result) whole() bool { return r.end > 0 }
 
-// gaps are the times between messages, by token, in seconds. Messages of one read count as one message.
+// gaps returns the seconds per token between messages. Messages of one read count as one message.
 func (r *result) gaps() (seconds []float64) {
 	all := 0
 	for _, a := range r.arrivals {

@@ -87,8 +87,7 @@ type Sample struct {
 	Labels labels.Labels
 }
 
-// Type is the type of a family, as on # TYPE lines. Find does not return a family under another type than the metrics
-// page declares.
+// Type is the type of a family, as on # TYPE lines.
 type Type string
 
 // The types of the text format that are read.
