@@ -381,8 +381,8 @@ func (c *compiler) only(d *Dialect, to, otherwise string) string {
 // mostUnlisted bounds how many unknown outcomes of a metrics page are reported.
 const mostUnlisted = 20
 
-// unlisted records an outcome of requests that is not listed, because the engine may be newer than this code. It returns the outcome that
-// those requests have.
+// unlisted records an outcome of requests that is not listed, because the engine may be newer than this code. It
+// returns the outcome as which those requests count.
 func (c *compiler) unlisted(family string, l labels.Label) string {
 	source := selector(family, l.Name, printable(l.Value))
 	if len(l.Value) <= c.config.Limits.LabelValueBytes && len(c.plan.unlisted) < mostUnlisted && !slices.Contains(c.plan.unlisted, source) {
@@ -457,7 +457,8 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as fu
 	return entries, nil
 }
 
-// perLora returns an entry for each adapter that a source series of the row stands for, or the entry itself.
+// perLora returns an entry for each adapter that a source series stands for, or the entry itself if the row has no
+// Loras.
 func (c *compiler) perLora(e entry) (entries []entry) {
 	if e.row.Loras == nil {
 		return []entry{e}

@@ -145,8 +145,8 @@ type Drains struct {
 	Instead string
 }
 
-// colon returns a Restore for an engine whose prefix ends with a colon. Ray and OpenTelemetry rewrite the colon to
-// an underscore: ray_vllm_x and vllm_x become vllm:x. It does not change names that begin with a prefix in except.
+// colon returns a Restore for an engine whose prefix ends with a colon. Ray and OpenTelemetry rewrite the colon to an
+// underscore: ray_vllm_x and vllm_x become vllm:x. Names that begin with a prefix in except stay unchanged.
 func colon(prefix string, except ...string) func(map[string]*scrape.Family) {
 	return func(byName map[string]*scrape.Family) {
 		for _, f := range byName {

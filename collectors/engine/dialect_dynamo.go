@@ -167,8 +167,8 @@ var dynamoWorker = Dialect{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "dp_rank", To: metrics.LabelDPRank},
 	},
-	// The endpoint counts a request when it arrives, with its own guard, independently of the engine behind it. It does
-	// not include requests that the worker's pool has not yet taken.
+	// The endpoint counts a request when it arrives, with its own guard, independently of the engine behind it. The count
+	// does not include requests that the worker's pool has not yet taken.
 	Server: &Server{Active: Source{Name: "dynamo_component_inflight_requests", Is: scrape.Gauge, Where: is("dynamo_endpoint", "generate")}},
 	Costs: map[string]string{
 		"needs --engine-request-limit":       "requests beyond the limit are refused",

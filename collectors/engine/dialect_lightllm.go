@@ -8,9 +8,9 @@ import (
 )
 
 // lightllm reads LightLLM's api_server. Its metrics page has no label for the model and no suffix on durations, which
-// are in seconds; two histograms have _bucket in their family name. If prefill and decode are separate servers, these
-// two and the master in front of them count a request under the same names. Configure as targets only the servers whose
-// counts you want.
+// are in seconds; two histograms have _bucket in their family name. If prefill and decode are separate servers, both
+// servers and the master in front of them count a request under the same names. Configure as targets only the servers
+// whose counts you want.
 var lightllm = Dialect{
 	Runtime:   metrics.LightLLM,
 	Source:    "lightllm/server/metrics/metrics.py, server/httpserver/manager.py, server/router/manager.py",

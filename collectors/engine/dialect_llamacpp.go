@@ -14,8 +14,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// llamacpp reads the llama.cpp server. It has no labels of its own and no histograms, and prints counters with six
-// significant digits: beyond a million tokens they move in steps of ten. The throughput gauges are not read,
+// llamacpp reads the llama.cpp server. Its metrics page has no labels of its own and no histograms, and prints counters
+// with six significant digits: beyond a million tokens they move in steps of ten. The throughput gauges are not read,
 // because reading them resets them.
 var llamacpp = Dialect{
 	Runtime:   metrics.LlamaCpp,

@@ -475,8 +475,8 @@ func sglangRose(r []float64) sglangEnds {
 // left. A negative result is the number of streams that were answered 200 and had no first token.
 func (e sglangEnds) beyond() float64 { return e.finished - e.streams - (e.answered - e.began) }
 
-// lost returns the number of finished unstreamed requests that failed or lost their client: their answers failed and
-// were incomplete.
+// lost returns the number of finished unstreamed requests that failed or lost their client: at most the failed answers,
+// and at most the incomplete ones.
 func (e sglangEnds) lost() float64 {
 	return max(0, min(e.beyond(), e.failed, e.finished-e.streams-(e.whole-e.wholeStreams)))
 }

@@ -84,7 +84,7 @@ var tritonTRTLLM = Dialect{
 }
 
 // tritonVLLM reads Triton with the vLLM backend, which repeats a few of vLLM's metrics with Triton's labels, but no
-// gauges. It needs REPORT_CUSTOM_METRICS in config.pbtxt.
+// gauges. These metrics need REPORT_CUSTOM_METRICS in config.pbtxt.
 var tritonVLLM = Dialect{
 	Runtime:   metrics.TritonVLLM,
 	Costs:     tritonCosts,

@@ -223,8 +223,8 @@ var vllm = Dialect{
 			Absent: "no NIXL connector",
 		},
 
-		// Offloading to host memory. kv_offload_total_* reports the sum of load and store, under the names before 0.24,
-		// which the CPU offload still writes. It is used if load and store are absent.
+		// Offloading to host memory. kv_offload_total_* is read if load and store are absent: it reports their sum, under the
+		// names before 0.24, which the CPU offload still writes.
 		{
 			To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_load_bytes_total", Is: scrape.Counter, Since: "0.24",
 			Set: tier(metrics.TierHost, metrics.Fetch), Absent: noOffload,
@@ -426,7 +426,7 @@ var vllm = Dialect{
 			To: metrics.MultimodalCacheHits, From: "vllm:mm_cache_hits_total", Is: scrape.Counter, Since: "0.11.1",
 			Absent: "the Rust frontend has none",
 		},
-		// Without the flag, they are on the metrics page and stay 0.
+		// Without the flag, these counters are on the metrics page and stay 0.
 		{
 			To: metrics.EstimatedFlops, From: "vllm:estimated_flops_per_gpu_total", Is: scrape.Counter, Since: "0.17", Absent: needsMFU,
 			NoValue: needsMFU,

@@ -148,8 +148,8 @@ type counting struct {
 	probes []*Probed
 }
 
-// probed counts objectives on probes, whether or not the engines' metrics endpoints answer. These are objectives on
-// signals of probes, and default objectives that an engine cannot count.
+// probed counts objectives on signals of probes, and default objectives that an engine cannot count, whether or not the
+// engines' metrics endpoints answer.
 func (c *Collector) probed() *snapshot {
 	s := &snapshot{}
 	if c.config.Probed == nil {

@@ -118,9 +118,9 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 	return all, nil
 }
 
-// tallies reports whether a dialect may compute a quantity, or the requests with one outcome, from several counters. If
-// so, it is tallied on every metrics page, because a sum of a tally and a counter would fall when the engine, and so
-// the counter, restarts.
+// tallies reports whether a dialect may compute a quantity, or the requests with one outcome, from several counters.
+// Such a quantity is tallied on every metrics page, because a sum of a tally and a counter would fall when the engine,
+// and so the counter, restarts.
 func (d *Dialect) tallies(to *metrics.Family, outcome metrics.Outcome) bool {
 	refused := outcome == metrics.OutcomeInvalid || outcome == metrics.OutcomeRejected
 	return slices.ContainsFunc(d.Rows, func(r Row) bool {

@@ -12,8 +12,8 @@ import (
 )
 
 // A hanging scheduler no longer writes its gauges, so they show what ran at its last step, or nothing. The HTTP server
-// in front of it still counts. This file compiles what a metrics page shows about work and progress; stall.go keeps the
-// readings.
+// in front of the scheduler still counts. This file compiles what a metrics page shows about work and progress;
+// stall.go keeps the readings.
 
 // Server names the metric of requests in the HTTP server in front of the engine, or in a worker's endpoint. The
 // engine's own gauges may not show these requests. Metrics of the whole server count only if it serves a single model.

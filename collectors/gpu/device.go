@@ -138,8 +138,8 @@ func (d *nvmlDevice) settle(s *sheet) {
 // begin starts readings of a tier. Opening a GPU may take seconds, and counts for no tier.
 func (d *nvmlDevice) begin(s *sheet, t tier) { s.row, d.driver = t, &s.driver[t] }
 
-// alive ends the cycle unless the GPU reports its clocks or, if it has none to report, its identity: some dead GPUs
-// answer every call with a code that would be harmless from a single call. This check defines up.
+// alive ends the cycle unless the GPU reports its clocks or, for a GPU without clocks, its identity. Some dead GPUs
+// answer every call with a code that would be harmless from a single call. This check defines whether a GPU is up.
 func (d *nvmlDevice) alive(s *sheet) {
 	_, err := either(d, "clocks",
 		func() (string, error) {

@@ -352,8 +352,8 @@ func (c *Collector) onIdentity(index int, id Identity) {
 	c.log.Know(id)
 }
 
-// onXID records an XID that NVML reported. For XIDs of NVLink 5, only the kernel log reports whether they are fatal: if it can be read,
-// they are counted from there.
+// onXID records an XID that NVML reported. For XIDs of NVLink 5, only the kernel log reports whether they are fatal, so
+// they are counted from the kernel log if it can be read.
 func (c *Collector) onXID(x xid) {
 	if !c.log.Up() || !isNVLink5(x.code) {
 		c.log.xids.tell(xidNVML, x, time.Now())

@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// How long an XID counts. A driver that can request a recovery but requests none is better evidence than elapsed time.
+// How long an XID counts. An XID counts for a shorter time if the driver could request a recovery and does not.
 const (
 	xidTold   = time.Hour      // the driver can request a recovery, and did not
 	xidUntold = 24 * time.Hour // the driver is too old to request a recovery

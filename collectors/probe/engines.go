@@ -88,8 +88,8 @@ func (p *Probe) of(o engine.Offer) (*Probe, error) {
 	return one, err
 }
 
-// pace returns the mean time between two requests. If many probes share a budget, it is long enough for the budget
-// to last, with a tenth to spare for requests that confirm a failure.
+// pace returns the mean time between two requests. If many probes share a budget, the time is long enough for the
+// budget to last, with a tenth to spare for requests that confirm a failure.
 func (p *Probe) pace() time.Duration {
 	if !p.cfg.Engines {
 		return p.interval

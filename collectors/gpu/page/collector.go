@@ -244,7 +244,7 @@ func (c *Collector) publish(up bool, s Snapshot, gpus []gpu.Identity, owners []g
 	}
 }
 
-// Last returns the last reading, and whether it could be used. Without a usable metrics page, it has no XIDs.
+// Last returns the last reading, and whether it could be used. Without a usable metrics page, the reading has no XIDs.
 func (c *Collector) Last() (s Snapshot, up bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
