@@ -308,7 +308,7 @@ func expectedRate() promql.Expr {
 	return promql.Or(promql.Unless(above(latelyRate(), 0), usualRate(RawWindow.Std())), usualRate(0))
 }
 
-// latelyRate returns the rate of events of the last hour, or of its part with events.
+// latelyRate returns the rate of events of the last hour, or of the part of that hour that has events.
 func latelyRate() promql.Expr {
 	events := promql.Vector(increase(metrics.RecordedEvents, RawWindow))
 	return promql.Div(events, times(Interval.Seconds(), promql.Over("count_over_time", events, RawWindow.Std())))

@@ -99,8 +99,8 @@ var (
 				same(metrics.LabelInstance)...)), promql.Num(0))), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
 	}
-	// ModelOnFailedGPU also gets its expression from hardwareAlerts. It fires only while one of the paging alerts in
-	// its expression fires. Those alerts are about a GPU; this alert names the model whose burn alerts they replace.
+	// ModelOnFailedGPU also gets its expression from hardwareAlerts. It fires only while one of the paging alerts in its
+	// expression fires. Those alerts name a GPU. This alert names the model whose burn alerts are muted.
 	ModelOnFailedGPU = &Alert{
 		Name:        "LLMModelOnFailedGPU",
 		Branch:      Hardware,

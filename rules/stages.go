@@ -37,8 +37,8 @@ func Stages(groups []Group) map[string][]int {
 	return stages
 }
 
-// after returns the first stage at which all records that the expressions read exist, except a rule's own earlier
-// record, and old records.
+// after returns the first stage at which all records that the expressions read exist. A rule's own record, and records
+// of earlier minutes, exist before the first stage.
 func after(recorded map[string]int, itself string, all ...promql.Expr) (s int) {
 	for _, e := range all {
 		parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {

@@ -144,7 +144,7 @@ func (t traffic) odd() (lines []string) {
 	return lines
 }
 
-// dueRequests is how many requests must be due in a silence before it is more than chance.
+// dueRequests is how many requests must be due in a silence before the silence is more than chance.
 const dueRequests = 10
 
 // doubts explains why a model without a burn is not proven healthy.
