@@ -382,7 +382,7 @@ func (c *compiler) only(d *Dialect, to, otherwise string) string {
 const mostUnlisted = 20
 
 // unlisted records an outcome of requests that is not listed, because the engine may be newer than this code. It
-// returns the outcome as which those requests count.
+// returns the outcome under which those requests count.
 func (c *compiler) unlisted(family string, l labels.Label) string {
 	source := selector(family, l.Name, printable(l.Value))
 	if len(l.Value) <= c.config.Limits.LabelValueBytes && len(c.plan.unlisted) < mostUnlisted && !slices.Contains(c.plan.unlisted, source) {

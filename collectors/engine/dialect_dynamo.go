@@ -108,9 +108,9 @@ var dynamoFrontend = Dialect{
 				"truncated_stream":    metrics.OutcomeError,
 			}}},
 		},
-		// Requests that are refused before the frontend counts them. Requests for an unknown name are left out. They
-		// include look-ups at wrong paths, and requests for a model whose last worker left some time ago, so the fault
-		// may be the client's or the server's. Failures counted under the name, and readiness, cover such requests.
+		// Requests that are refused before the frontend counts them. Requests for an unknown name are left out. Among these
+		// are look-ups at wrong paths, and requests for a model whose last worker left some time ago, so the fault may be the
+		// client's or the server's. Failures counted under the name, and readiness, cover such requests.
 		dynamoRefused(metrics.OutcomeError, is("class", "Unavailable"), is("error_type", "unavailable")),
 		dynamoRefused(metrics.OutcomeRejected, is("class", "CapacityExhausted", "RateLimited"), is("error_type", "overload")),
 		dynamoRefused(metrics.OutcomeInvalid, is("class", "InvalidRequest", "Unauthenticated", "PermissionDenied", "Conflict",

@@ -17,7 +17,8 @@ var modularMAX = Dialect{
 	Recognise: prefix("maxserve_"),
 	Restore:   nameMAX,
 	Labels:    []metrics.Carry{{From: "model", To: metrics.LabelModel}},
-	// The API server adds a request when it arrives, and removes it when its answer has ended. The scheduler is another process.
+	// The API server adds a request when it arrives, and removes it when its answer has ended. The scheduler is another
+	// process, so the count goes on while the scheduler hangs.
 	Server: &Server{Active: Source{Name: "maxserve_num_requests_running", Is: scrape.Gauge}},
 	Rows: []Row{
 		{

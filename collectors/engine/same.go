@@ -47,8 +47,8 @@ func (t *target) trace() *trace {
 	return tr
 }
 
-// accrues reports whether a line falls only when a process restarts. A difference may fall, and a tally has a different
-// value in each exporter.
+// accrues reports whether a line falls only when a process restarts. A difference does not accrue, because it may fall,
+// and a tally does not, because it has a different value in each exporter.
 func (p *plan) accrues(l *line) bool {
 	return l.family.Kind != metrics.Gauge && l.terms != nil && l.minus == nil && !p.readsTallies(l)
 }

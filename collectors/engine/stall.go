@@ -21,9 +21,8 @@ const (
 	manyDue = 20
 	// someDue is how many answers must have been due before new connections count as requests.
 	someDue = 3
-	// newRequests and newFiles are the smallest increases in requests and open files since the last progress that prove
-	// work. A smaller one may be a request that stayed in the server's gauge, or a log file and the connections of
-	// scrapers.
+	// newRequests and newFiles are the smallest increases in requests and open files, since the last progress, that prove
+	// work. Less may be a request that stayed in the server's gauge, or a log file and the connections of scrapers.
 	newRequests, newFiles = 2, 4
 	// connected caps how many new connections prove a stall early: a quarter of the answers that are due.
 	connected = 20

@@ -55,8 +55,8 @@ func (p Page) WriteTo(w io.Writer) (int64, error) {
 	return n, nil
 }
 
-// repeat renames a family and its labels. repeat leaves out series of a gateway or frontend: the convention's names
-// do not show the place of a measurement, so the sum over both would count each request twice.
+// repeat renames a family and its labels. Series of a gateway or frontend are left out: the convention's names do not
+// show the place of a measurement, so the sum over both would count each request twice.
 func (f family) repeat(of *dto.MetricFamily) *dto.MetricFamily {
 	out := &dto.MetricFamily{Name: &f.name, Help: &f.help, Type: dto.MetricType_HISTOGRAM.Enum()}
 	for _, m := range of.GetMetric() {

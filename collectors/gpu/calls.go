@@ -217,8 +217,8 @@ func readGSPMode(d *nvmlDevice, s *sheet) error {
 	return err
 }
 
-// readLicence exports whether a virtual GPU has any licence. A driver also lists licensable features of physical
-// GPUs, which compute without a licence.
+// readLicence exports whether a virtual GPU has any licence. Physical GPUs are left out: a driver lists licensable
+// features for them, too, but they compute without a licence.
 func readLicence(d *nvmlDevice, s *sheet) error {
 	mode, err := ask(d, "nvmlDeviceGetVirtualizationMode", d.handle.GetVirtualizationMode)
 	if err != nil {
