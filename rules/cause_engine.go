@@ -143,8 +143,8 @@ func crashLoops() promql.Expr {
 	return promql.Or(promql.Ge(restartsWithin(6*hour), promql.Num(4)), promql.Ge(restartsWithin(hour), promql.Num(3)))
 }
 
-// restartsWithin counts the restarts of the process at each metrics endpoint in a window. increase extrapolates, so that
-// a count may be too high, but never too low.
+// restartsWithin counts the restarts of the process at each metrics endpoint in a window. The count is extrapolated, so
+// it may be too high, but never too low.
 func restartsWithin(window time.Duration) promql.Expr {
 	return promql.Call("floor", promql.Max(pageLabels, promql.Increase(promql.Vector(metrics.EngineRestarts), window)))
 }
@@ -178,7 +178,7 @@ func unasked() promql.Expr {
 // asked returns each model that users requested within the hour.
 func asked() promql.Expr {
 	mean := func(f *metrics.Family) promql.Expr { return promql.Over("avg_over_time", promql.Vector(f), hour) }
-	// The factor exceeds the probes by a fifth, because the two counters are not read at the same time.
+	// The factor takes a fifth more than the probes, because the two counters are not read at the same time.
 	return above(promql.Sum(modelLabels, promql.Or(mean(metrics.RecordedRequests), times(-1.2, mean(metrics.RecordedProbes)))), 0)
 }
 
@@ -288,7 +288,7 @@ func noneAnswers() promql.Expr {
 }
 
 // nothingPrefilled returns 0 for each model that users requested within the hour and that has no prefill engine left,
-// if users got no first token for five minutes. If a router falls back, decode engines compute prompts themselves.
+// if users got no first token for five minutes. They get first tokens if a router lets decode engines compute prompts.
 func nothingPrefilled() promql.Expr {
 	down := promql.Equal(promql.Max(modelLabels, knownEngines(promql.Vector(metrics.RecordedUp),
 		promql.Eq(metrics.LabelRole, metrics.PrefillRole))), promql.Num(0))
@@ -548,8 +548,8 @@ func shows() promql.Expr {
 	return promql.Or(promql.Vector(metrics.EngineUp), promql.Vector(metrics.GPUUp))
 }
 
-// fewerReplicas returns the share of each model's usual replicas, those of twenty minutes ago, that serve it. Engines of an
-// exporter that is gone may serve.
+// fewerReplicas returns the share of each model's usual replicas, those of twenty minutes ago, that serve it. Models of
+// an exporter that is gone are left out, because their engines may serve.
 func fewerReplicas() promql.Expr {
 	replicas := func(ago time.Duration) promql.Expr {
 		return promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Offset(promql.Vector(metrics.RequestsRunning, computes), ago)))

@@ -69,8 +69,8 @@ func neverSilent() promql.Expr {
 		promql.Sum(modelLabels, promql.Over("last_over_time", promql.Offset(served, day-hour), hour)))
 }
 
-// fellSilent returns neverSilent for each model whose engines were up but got no user's request for the time silence.
-// If requests run or wait, the path works. The requests of this model may have moved to other models of the namespace.
+// fellSilent returns neverSilent for each model whose engines were up but got no user's request for six minutes. If
+// requests run or wait, the path works. The requests of this model may have moved to other models of the namespace.
 // They have moved if the other models get at least 1.3 times as many requests as before, and the increase is half of
 // this model's usual requests. The page lasts as long as the silence, even when the silence becomes a part of the
 // reference day.

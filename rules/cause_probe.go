@@ -157,9 +157,9 @@ func unanswered() promql.Expr {
 		promql.And(nobody, answeredBefore), down, promql.On(atPage...)))
 }
 
-// probeFailures counts the requests in a row that failed at each address. If an engine has, or had within two minutes,
-// a queue, or if first tokens take half as long as the default timeout of probes, probes wait as users do. Objectives
-// already count such waits, so these failures prove nothing.
+// probeFailures counts the requests in a row that failed at each address. Probes wait as users do if an engine has a
+// queue, or had one within two minutes, or if first tokens take half as long as the default timeout of probes.
+// Objectives already count such waits, so these failures prove nothing.
 func probeFailures() promql.Expr {
 	computes := func(f *metrics.Family) promql.Expr {
 		return above(promql.Sum(atPage, promql.Rate(promql.Vector(f), recentWindow)), 0)
@@ -171,7 +171,7 @@ func probeFailures() promql.Expr {
 }
 
 // recentlyUp returns whether metrics endpoints answered at every scrape of two minutes. After an engine has come back,
-// the next probe may be a minute away.
+// the last probe's result may be a minute old.
 func recentlyUp() promql.Expr {
 	return promql.Over("min_over_time", promql.Vector(metrics.EngineUp), 2*minute)
 }

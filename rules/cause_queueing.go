@@ -68,9 +68,9 @@ func tokenless(by []string) promql.Expr {
 }
 
 // withoutToken returns the share of each model's requests that were given up before their first token, while others
-// were served and none waited in a queue, because a rank or an engine hangs or KV cache does not arrive. The share must exceed
-// 1%, and twice the share that clients gave up the day before or usually give up. If it has fallen by a quarter within five
-// minutes, clients no longer give up.
+// were served and none waited in a queue: a rank or an engine hangs, or KV cache does not arrive. The share must exceed
+// 1%, and twice the share that clients gave up the day before or usually give up. If it has fallen by a quarter within
+// five minutes, clients no longer give up.
 func withoutToken() promql.Expr {
 	share := now("without_token")
 	served := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), pageWindow))
@@ -116,8 +116,9 @@ func slowTier(window time.Duration) promql.Expr {
 // waiting returns how many requests of each model wait.
 func waiting() promql.Expr { return promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)) }
 
-// queued returns each model whose ended requests waited for a third of the time to their first token, if that time is at
-// least a quarter of a second. A queue that lasts for seconds is seldom there when the engine is read.
+// queued returns each model whose ended requests waited for a third of the time to their first token, if that time is
+// at least a quarter of a second. These times show queues that last for seconds, and are seldom there when the engine
+// is read.
 func queued() promql.Expr {
 	first := promql.Sum(modelLabels, promql.Vector(meanIn(recentWindow), ofStage(metrics.StageFirstToken)))
 	return both(above(now(QueueShare), 1./3), above(first, 0.25))

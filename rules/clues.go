@@ -472,7 +472,7 @@ func perFirstToken(tokens promql.Expr, ended *metrics.Family, window, ago time.D
 }
 
 // tokenTime returns the mean time between the tokens of each model, from the shortest window that has tokens, so that a
-// step that has become slow shows at once. A minute has one sample if Prometheus scrapes once a minute.
+// step that has become slow shows at once. If Prometheus scrapes once a minute, a minute is too short.
 func tokenTime() promql.Expr {
 	in := func(window time.Duration) promql.Expr {
 		return promql.Vector(meanIn(window), ofStage(metrics.StageNextToken))

@@ -12,8 +12,8 @@ const (
 	costIdle       = "__idle__"
 )
 
-// generatedCounts is the number of prompt tokens that a generated token counts for if the time of the phases is not
-// observed: OpenCost's default.
+// generatedCounts is how many prompt tokens a generated token counts as, if the time of the phases is not observed:
+// OpenCost's default.
 const generatedCounts = 2.5
 
 // costGroup records what models cost, with OpenCost's names and formulas, from the prices in the exporters' configuration.

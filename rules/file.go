@@ -196,7 +196,7 @@ func (s Style) query(e promql.Expr) promql.Expr {
 	return e
 }
 
-// Histograms returns e such that it reads histograms in every form in which the database may store them.
+// Histograms returns e, changed so that it reads histograms in every form in which the database may store them.
 // VictoriaMetrics has only one form.
 func (s Style) Histograms(e promql.Expr) promql.Expr {
 	if s.MetricsQL {
@@ -300,8 +300,8 @@ func (s Style) since(a *Alert) string {
 	return `{{ range ` + queryTemplate(s.query(burning())) + ` }}{{ (toTime .Value).Format "15:04 MST" }}{{ end }}`
 }
 
-// burning returns when the alert's objective began to burn, even after the burn has ended, because the resolved message
-// has the alert's last annotations.
+// burning returns when the alert's objective began to burn, even after the burn has ended, because the last annotations
+// go into the resolved message.
 func burning() promql.Expr {
 	return promql.Min(nil, promql.Over("last_over_time", promql.Vector(metrics.RecordedBurnBegan, same(modelSLO...)...), hour))
 }

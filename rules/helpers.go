@@ -57,8 +57,8 @@ func queueShare() promql.Expr {
 	return promql.Call("clamp_max", promql.Div(in("queue"), in(metrics.StageFirstToken), promql.Ignoring(metrics.LabelStage)), promql.Num(1))
 }
 
-// ratio returns one counter's increase over another's in a window that ended ago before now; absent where the other
-// did not increase.
+// ratio returns one counter's increase divided by another's, in a window that ended ago before now; absent where the
+// other did not increase.
 func ratio(part, whole promql.Expr, by []string, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr {
 		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))

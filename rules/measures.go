@@ -14,7 +14,7 @@ type Measure struct {
 	// More means that a higher value is better.
 	More bool
 	// Share and Least limit how much worse the measure may become: by the share Share of its former value, and by the
-	// amount Least. A measure is worse only if it exceeds both. Without a share it is shown but not judged.
+	// amount Least. A measure is worse only if its loss exceeds both. Without a share it is shown but not judged.
 	Share, Least float64
 	// Loaded means that the measure depends on the load. Under a different load it proves nothing about a release.
 	Loaded bool

@@ -11,8 +11,8 @@ import (
 // settled is the age of a page after which it is no longer news to its reader. Faults that begin later are new.
 const settled = 15 * minute
 
-// newsEvents guards against chance: with rare requests, ten times as many may fail in five minutes as in the five
-// minutes before.
+// newsEvents is the least number of bad events that are news. With rare requests, ten times as many may fail in five
+// minutes as in the five minutes before by chance.
 const newsEvents = 10
 
 // SecondFault pages for faults that begin while a model already has a page. Otherwise Alertmanager would notify nobody,
