@@ -231,8 +231,7 @@ func (c *compiler) identify(d *Dialect, model, version, role string) {
 func asItself(model string) string { return model }
 
 // entries returns the source series of a quantity: the series of the first source on the metrics page, and of the
-// sources that add to it. entries skips quantities that another dialect already reports, and returns that dialect
-// as other.
+// sources that add to it. For a quantity that another dialect already reports, it returns only that dialect, as other.
 func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answer, version bracket, defaults map[string]string,
 	as func(string) string,
 ) (all []entry, other metrics.Runtime, err error) {

@@ -82,7 +82,7 @@ type Dialect struct {
 	// Supplement marks a dialect that accompanies an engine's own dialect on the same metrics page. Its rows are
 	// further candidates for quantities that the engine does not report, under the engine's runtime.
 	Supplement bool
-	// Ready names a gauge of a frontend with a series for each model, which is above 0 while the model has a worker.
+	// Ready names a gauge of a frontend with a series for each model. The series is above 0 while the model has a worker.
 	Ready string
 	// ReadyBeside lists families that are as new as Ready, or newer. If a metrics page has one of these families
 	// and no series of Ready, there is no worker.
@@ -120,9 +120,9 @@ type Dialect struct {
 	Silent func(id Identity) bool
 	// Identify requests the engine's identity from its metadata endpoints. Nil if the engine has no such endpoint.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
-	// Chained names a family whose label model lists the models of a server with models that call each other. Chains
-	// requests these calls. The exporter repeats the request when there is a new model. Empty and nil if models do not
-	// call each other.
+	// Chained names a family whose label model lists the models of a server with models that call each other. The function
+	// Chains queries these calls, and does so again when there is a new model. Empty and nil if models do not call each
+	// other.
 	Chained string
 	Chains  func(ctx context.Context, get Getter, models []string) (map[string]Chain, error)
 	// APIPorts maps the port of the metrics to the port for Chains, if the metrics port does not serve that path.

@@ -26,8 +26,8 @@ const (
 	newRequests, newFiles = 2, 4
 	// connected caps how many new connections prove a stall early: a quarter of the answers that are due.
 	connected = 20
-	// piling is how often the number of waiting requests must grow while none runs. The number of requests whose
-	// clients have left does not grow.
+	// piling is how often the number of waiting requests must grow while none runs to prove that clients wait: the number
+	// of requests whose clients have left does not grow.
 	piling = 2
 	// briefly is the maximum duration of a step. remembered is how long a standstill counts after its end.
 	briefly, remembered = 45 * time.Second, 5 * time.Minute

@@ -14,7 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// nvSwitches lists the NVSwitches in procfs: nvidia-nvswitch's procfs_nvswitch.c in NVIDIA's open kernel modules.
+// nvSwitches is where procfs lists the NVSwitches: see procfs_nvswitch.c in NVIDIA's open kernel modules.
 const nvSwitches = "driver/nvidia-nvswitch/devices"
 
 // managerCommand is nv-fabricmanager, as the kernel shortens the name of a process.

@@ -10,7 +10,7 @@ import (
 
 var errNotLoaded = errors.New("the model is not loaded")
 
-// loaded queries until when Ollama keeps the model. This query changes nothing, whereas a request for tokens loads a
+// loaded asks Ollama how long it keeps the model. This query changes nothing, whereas a request for tokens loads a
 // model and postpones its end. A server that does not answer like Ollama counts as a server without a model.
 func (p *Probe) loaded(ctx context.Context) (expires string, err error) {
 	resp, err := p.get(ctx, "/api/ps")

@@ -261,7 +261,7 @@ func (c *Collector) start(ctx context.Context, p *Probe) (stop func()) {
 }
 
 // witnesses returns the other probes, which send a request at once after a first failure. If they fail alike before the
-// failure is confirmed, the exporter's own network is at fault. Probes do so at most once a minute.
+// failure is confirmed, the exporter's own network is at fault. A failure has witnesses at most once a minute.
 func (c *Collector) witnesses(p *Probe, now time.Time) []*Probe {
 	c.mu.Lock()
 	defer c.mu.Unlock()
