@@ -231,7 +231,8 @@ func (c *compiler) identify(d *Dialect, model, version, role string) {
 func asItself(model string) string { return model }
 
 // entries returns the source series of a quantity: the series of the first source on the metrics page, and of the
-// sources that add to it. For a quantity that another dialect already reports, it returns only that dialect, as other.
+// sources that add to it. Series of a quantity that another dialect already reports are left out, and that dialect is
+// returned as other.
 func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answer, version bracket, defaults map[string]string,
 	as func(string) string,
 ) (all []entry, other metrics.Runtime, err error) {
