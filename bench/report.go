@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed"
+	"encoding/csv"
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"text/template"
 	"time"
@@ -33,26 +35,70 @@ type table struct {
 	results []result
 }
 
-// Rows writes the results, each CPU time also relative to the exporter's.
-func (t table) Rows() string {
-	var b strings.Builder
-	for _, r := range t.results {
-		latency := "|" // the program scrapes by itself
-		if r.p99 > 0 {
-			latency = milliseconds(r.p50) + " | " + milliseconds(r.p99)
+// programs are the columns of the table: programs whose CPU time is a multiple of the exporter's.
+var programs = []string{"exporter with 8 GPUs", "fetch-only", "vm-parser", "textparse", "expfmt", "Prometheus", "vmagent"}
+
+// Row writes the exporter's CPU time, the others' relative to it, and the memory of the two that are deployed most.
+func (t table) Row() string {
+	of := func(program string, format func(result) string) string {
+		if i := slices.IndexFunc(t.results, func(r result) bool { return r.name == program }); i >= 0 {
+			return format(t.results[i])
 		}
-		fmt.Fprintf(&b, "| %s | %s | %.2f | %.0f | %.1f MiB | %.1f MiB | %s |\n", r.name, milliseconds(r.cpu),
-			float64(r.cpu)/float64(t.results[0].cpu),
-			r.allocations, mebibytes(r.resident), mebibytes(r.anonymous), latency)
+		return ""
 	}
-	return b.String()
+	resident := func(r result) string { return fmt.Sprintf("%.0f MiB", mebibytes(r.resident)) }
+	cells := []string{t.Name(), fmt.Sprint(t.Samples), of("exporter", func(r result) string { return milliseconds(r.cpu) })}
+	for _, p := range programs {
+		cells = append(cells, of(p, func(r result) string { return ratio(r, t.results[0]) }))
+	}
+	cells = append(cells, of("exporter", resident), of("Prometheus", resident))
+	return "| " + strings.Join(cells, " | ") + " |"
+}
+
+// Name says which engines the programs read.
+func (t table) Name() string {
+	name := fmt.Sprintf("%d engines", t.Engines)
+	if t.Engines == 1 {
+		name = "1 engine"
+	}
+	if t.What != "" {
+		name += ", " + t.What
+	}
+	return name
+}
+
+func ratio(of, to result) string { return fmt.Sprintf("%.2f", float64(of.cpu)/float64(to.cpu)) }
+
+// writeAll writes every figure, as CSV.
+func writeAll(to string, tables []table) error {
+	rows := [][]string{{
+		"engines", "samples", "program", "CPU per scrape", "ratio to the exporter", "allocations", "resident", "anonymous", "p50", "p99",
+	}}
+	mib := func(bytes int64) string { return fmt.Sprintf("%.1f MiB", mebibytes(bytes)) }
+	for _, t := range tables {
+		for _, r := range t.results {
+			row := []string{
+				t.Name(), fmt.Sprint(t.Samples), r.name, milliseconds(r.cpu), ratio(r, t.results[0]), fmt.Sprintf("%.0f", r.allocations),
+				mib(r.resident), mib(r.anonymous), "", "", // a program that scrapes by itself has no latency
+			}
+			if r.p99 > 0 {
+				row[8], row[9] = milliseconds(r.p50), milliseconds(r.p99)
+			}
+			rows = append(rows, row)
+		}
+	}
+	var b bytes.Buffer
+	if err := csv.NewWriter(&b).WriteAll(rows); err != nil {
+		return err
+	}
+	return os.WriteFile(to, b.Bytes(), 0o644)
 }
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.2f ms", d.Seconds()*1000) }
 
 func mebibytes(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// write writes docs/performance.md.
+// write writes docs/performance.md and docs/performance.csv.
 func (r report) write(exporter, vmagent string) error {
 	info, err := os.Stat(exporter)
 	if err != nil {
@@ -85,6 +131,9 @@ func (r report) write(exporter, vmagent string) error {
 	}
 	var page bytes.Buffer
 	if err := t.Execute(&page, r); err != nil {
+		return err
+	}
+	if err := writeAll("docs/performance.csv", r.Tables); err != nil {
 		return err
 	}
 	return os.WriteFile("docs/performance.md", page.Bytes(), 0o644)

@@ -21,8 +21,7 @@ var RunawayGeneration = &Alert{
 	Description: "The model does not know when to stop, and each request keeps its KV cache to the end. Look for a changed stop token, " +
 		"chat template or sampling setting.",
 	Split: []Evidence{
-		{"By engine", promql.TopK(3, nil, ratio(atLimit(sameModel()...), promql.Vector(metrics.Requests, sameModel()...), replicaLabels,
-			30*minute, 0)), foundEngine + " " + Percent},
+		{"By engine", ratio(atLimit(sameModel()...), promql.Vector(metrics.Requests, sameModel()...), replicaLabels, 30*minute, 0), foundEngine + " " + Percent},
 	},
 	Dashboard: IncidentDashboard,
 }

@@ -552,10 +552,13 @@ func shows() promql.Expr {
 // an exporter that is gone are left out, because their engines may serve.
 func fewerReplicas() promql.Expr {
 	replicas := func(ago time.Duration) promql.Expr {
-		return promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Offset(promql.Vector(metrics.RequestsRunning, computes), ago)))
+		all := promql.Offset(promql.Vector(metrics.RequestsRunning, computes), ago)
+		return promql.CountBy(inRole(modelLabels), promql.Max(inRole(replicaLabels), all))
 	}
 	unknown := promql.Unless(servedWithin(causeWindow), shows(), promql.On(asker...))
-	return promql.Unless(below(promql.Div(replicas(0), replicas(20*minute)), 0.75), promql.CountBy(modelLabels, unknown))
+	usual := replicas(20 * minute)
+	left := promql.Min(modelLabels, promql.Div(promql.Or(replicas(0), times(0, usual)), usual))
+	return promql.Unless(below(left, 0.75), promql.CountBy(modelLabels, unknown))
 }
 
 // unscheduled returns how many seconds longer first tokens take than the scheduler of their replica explains, if

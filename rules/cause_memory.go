@@ -23,8 +23,8 @@ var (
 		Description: "Decode engines do not get the KV cache that prefill engines computed, so prompts are computed twice or requests " +
 			"fail. Read the connector's log on both sides.",
 		Split: []Evidence{
-			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), foundEngine + " " + Number},
-			{"Expired leases per minute (answers may be wrong)", worstReplicas(metrics.KVTransfersExpired), foundEngine + " " + Number},
+			{"Failed per minute", increasing(metrics.KVTransferFailures), foundEngine + " " + Number},
+			{"Expired leases per minute (answers may be wrong)", increasing(metrics.KVTransfersExpired), foundEngine + " " + Number},
 		},
 		Dashboard: OptionalDashboard,
 	}
@@ -112,9 +112,9 @@ func perMinute(by []string, counter promql.Expr) promql.Expr {
 	return above(promql.Mul(promql.Sum(by, promql.Rate(counter, causeWindow)), promql.Num(60)), 0)
 }
 
-// worstReplicas returns the replicas of the model on which a counter increased most.
-func worstReplicas(f *metrics.Family) promql.Expr {
-	return promql.TopK(3, nil, perMinute(replicaLabels, promql.Vector(f, sameModel()...)))
+// increasing returns how much a counter increases per minute on each replica of the model.
+func increasing(f *metrics.Family) promql.Expr {
+	return perMinute(replicaLabels, promql.Vector(f, sameModel()...))
 }
 
 // lostTransfers returns the KV transfers per finished request that failed or were never fetched. The decode engine

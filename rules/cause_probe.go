@@ -23,7 +23,7 @@ var (
 			{ModelOnFailedGPU, modelLabels},
 			{EngineStalled, []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelServer}},
 		},
-		Keep:     5 * minute,
+		Keep:     10 * minute,
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Summary:  "Synthetic requests{{ with $labels.server }} to {{ . }}{{ end }} get no answer",
 		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send one straight to the " +

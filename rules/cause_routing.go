@@ -256,13 +256,16 @@ func failsAlone() promql.Expr {
 }
 
 // hotReplica returns the share of a model's requests that arrive at a replica with a queue, if another replica of its role
-// without a queue gets less than a third as many.
+// has no queue, and gets less than a third as many, or two thirds of its own usual share. A replica that has just started does not count.
 func hotReplica() promql.Expr {
 	peers := inRole(modelLabels)
 	arrive := promql.Sum(inRole(replicaLabels), promql.Increase(promql.Vector(metrics.RequestsArrived, computes), recentWindow))
 	wait := promql.Sum(inRole(replicaLabels), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
-	idle := promql.Min(peers, promql.And(arrive, promql.Lt(wait, promql.Num(0.1))))
-	hot := promql.Gt(promql.And(promql.Ge(arrive, promql.Num(20)), above(wait, 1)), times(3, idle), promql.On(peers...).ManyToOne())
+	had := promql.Sum(inRole(replicaLabels), promql.Increase(promql.Vector(metrics.RequestsArrived, computes), hour))
+	due := promql.Mul(had, promql.Div(promql.Sum(peers, arrive), promql.Sum(peers, had)), promql.On(peers...).ManyToOne())
+	idle := promql.Unless(promql.And(arrive, below(wait, 0.1)), promql.Vector(metrics.RecordedStarted), promql.On(replicaLabels...))
+	least := promql.Min(peers, promql.Or(times(0, promql.Lt(idle, times(2./3, promql.Ge(due, promql.Num(50))))), times(3, idle)))
+	hot := promql.Gt(promql.And(promql.Ge(arrive, promql.Num(20)), above(wait, 1)), least, promql.On(peers...).ManyToOne())
 	return promql.Max(replicaLabels, promql.Div(hot, promql.Sum(peers, arrive), promql.On(peers...).ManyToOne()))
 }
 

@@ -287,6 +287,12 @@ func requestClues() []Clue {
 				promql.Ge(promql.Add(times(2, against("prefix_hits")), promql.Vector(metrics.RecordedYoung)), promql.Num(1))),
 		},
 		{
+			// not if more requests fill the tier
+			Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
+			Says:  "The {tier} tier of {engine} stores no more KV cache",
+			Query: one(promql.Unless(promql.Vector(metrics.RecordedFullTier), above(against("arrivals"), 1.3), promql.On(modelLabels...))),
+		},
+		{
 			Branch: Prefill, Name: "prefill_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Decimal,
 			Says: "The engines compute {value} times as many tokens per request as usual",
 			// not if longer prompts, fewer cache hits, longer answers or a start explain the work
@@ -370,11 +376,6 @@ func loadClues() []Clue {
 			Branch: Engine, Name: "slow_replica", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
 			Says:  "{engine} alone is slow: first tokens after {value}",
 			Query: lonelyReplica(metrics.StageFirstToken),
-		},
-		{
-			Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
-			Says:  "The {tier} tier of {engine} stores no more KV cache",
-			Query: one(promql.Vector(metrics.RecordedFullTier)),
 		},
 		{
 			Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,

@@ -261,19 +261,20 @@ func (s Style) lines(all []Evidence) string {
 
 // labels returns the labels that an alert adds to the labels of its series. A page has the branch where to look
 // first as a label. When that branch changes, the page becomes another alert of its group, and Alertmanager sends
-// the correction. A clue that is absent for minutes, while an exporter starts, corrects nothing. Nor do the clues of a
-// recovery, while fewer and fewer requests are bad: what is slow then did not cause the page.
+// the correction. A clue that is absent for minutes, while an exporter starts or an engine comes and goes, corrects nothing.
+// Nor do the clues of a recovery, while fewer and fewer requests are bad: what is slow then did not cause the page.
 func (s Style) labels(a *Alert) map[string]string {
 	all := s.fixedLabels(a)
 	if a.corrects() {
-		told := func(m ...*promql.Matcher) promql.Expr {
+		firing := func(m ...*promql.Matcher) promql.Expr {
 			return promql.Vector(metrics.Alerts, append(sameModel(promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing")), m...)...)
 		}
-		named := promql.Ne(metrics.LabelSuspect, "unknown")
+		seen := func(within time.Duration) promql.Expr { return promql.Over("last_over_time", verdictQuery(), within) }
+		candidates := promql.Or(seen(pageWindow), promql.And(seen(15*minute), toldBranch(a), promql.On(metrics.LabelBranch)))
+		ends := promql.And(recovers(), firing(promql.Ne(metrics.LabelSuspect, "unknown")), promql.On())
 		all[metrics.LabelSuspect] = s.text(shared(fmt.Sprintf(`{{ with %s }}{{ (first .).Labels.branch }}{{ else }}{{ with %s }}{{ (first .).Labels.suspect }}{{ else }}unknown{{ end }}{{ end }}`,
-			queryTemplate(s.query(promql.BottomK(1, nil, promql.Unless(promql.Over("last_over_time", verdictQuery(), pageWindow),
-				promql.And(recovers(), told(named), promql.On()), promql.On())))),
-			queryTemplate(s.query(told())))))
+			queryTemplate(s.query(promql.BottomK(1, nil, promql.Unless(candidates, ends, promql.On())))),
+			queryTemplate(s.query(firing())))))
 	}
 	return all
 }

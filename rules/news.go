@@ -40,11 +40,15 @@ func newSuspects() promql.Expr {
 
 // notPaged returns the suspects of the alert's model in branches other than the branch that its page names.
 func notPaged() promql.Expr {
-	paged := promql.Call("label_replace", promql.Vector(metrics.Alerts, sameModel(promql.Eq("alertname", FastBurn.Name),
+	return promql.Unless(promql.Vector(metrics.RecordedSentence, sameModel()...), toldBranch(FastBurn),
+		promql.On(append([]string{metrics.LabelBranch}, modelLabels...)...))
+}
+
+// toldBranch returns the firing alerts of the same kind about the model, with the branch that they name first as their branch.
+func toldBranch(a *Alert) promql.Expr {
+	return promql.Call("label_replace", promql.Vector(metrics.Alerts, sameModel(promql.Eq("alertname", a.Name),
 		promql.Eq("alertstate", "firing"))...),
 		promql.Str(metrics.LabelBranch), promql.Str("$1"), promql.Str(metrics.LabelSuspect), promql.Str("(.+)"))
-	return promql.Unless(promql.Vector(metrics.RecordedSentence, sameModel()...), paged,
-		promql.On(append([]string{metrics.LabelBranch}, modelLabels...)...))
 }
 
 // secondFault returns the faults of a model with a page that are new within five minutes: a total outage, hardware, a

@@ -384,10 +384,12 @@ func unforeseenClocks() []unforeseen {
 // always lists the incidents that every run plays.
 var always = []string{
 	"kv-over-tcp", "sticky-sessions-thrash", "upkeep", "planner-scales-to-one", "one-decoder-waits-for-kv", "one-of-three-prefills",
-	"header-breaks-the-prompt-cache", "illegal-access-on-every-gpu", "queue-of-four-meets-agents",
+	"header-breaks-the-prompt-cache", "illegal-access-on-every-gpu", "queue-of-four-meets-agents", "equal-shares-for-unequal-gpus",
+	"tier-takes-nothing-on-two", "planner-thrashes-the-prefill-pool",
 }
 
-// TestUnforeseen checks where the first page of each incident looks first, and that harmless situations wake nobody.
+// TestUnforeseen checks where the first page of each incident looks first, that no page has more than two updates, and that
+// harmless situations wake nobody.
 func TestUnforeseen(t *testing.T) {
 	checkUnforeseen(t, slices.Concat(unforeseenFaults(), unforeseenHarmless(), unforeseenClocks(), unforeseenSecond(), unforeseenThird(),
 		unforeseenFourth(), unforeseenFifth()))
@@ -413,6 +415,17 @@ func checkUnforeseen(t *testing.T, list []unforeseen) {
 				t.Errorf("%s: wakes somebody:\n%s", u.story, p.Sent[i].Message())
 			case i >= 0 && !regexp.MustCompile("Look first at: ("+u.page+")").MatchString(p.Sent[i].Message()):
 				t.Errorf("%s; %s:\n%s", u.story, u.right, p.Sent[i].Message())
+			}
+			updates := map[string]int{}
+			for _, n := range p.Sent {
+				if n.Receiver == "llm-critical" && n.Update && !n.Resolved {
+					updates[n.Group]++
+				}
+			}
+			for group, n := range updates {
+				if n > 2 {
+					t.Errorf("%s: the page of %s has %d updates", u.story, group, n)
+				}
 			}
 		})
 	}

@@ -9,7 +9,10 @@ import (
 )
 
 // whole names the incidents whose messages pages.md shows, one for each kind of answer.
-var whole = []string{"bad-release", "dead-gateway"}
+var whole = []string{
+	"traffic-burst", "batch-knee", "kv-thrash", "runaway-generation", "bad-release", "wedged-engine", "dead-gateway", "model-down", "thermal-throttle",
+	"nvlink-wear",
+}
 
 // WritePages writes the first messages of some incidents, as their receivers read them.
 func WritePages(out io.Writer, traces []Trace) error {

@@ -1,7 +1,6 @@
 package fakenvml
 
 import (
-	"bytes"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -101,11 +100,12 @@ func (s *State) Unset(device string, keys ...string) error {
 
 // save replaces the file in one step, so that the library never reads half of it.
 func (s *State) save() error {
-	var b bytes.Buffer
+	lines := make([]string, 0, len(s.lines))
 	for k, value := range s.lines {
-		fmt.Fprintf(&b, "%s %s %s\n", k[0], k[1], value)
+		lines = append(lines, fmt.Sprintf("%s %s %s\n", k[0], k[1], value))
 	}
-	if err := os.WriteFile(s.path+".new", b.Bytes(), 0o644); err != nil {
+	slices.Sort(lines)
+	if err := os.WriteFile(s.path+".new", []byte(strings.Join(lines, "")), 0o644); err != nil {
 		return err
 	}
 	return os.Rename(s.path+".new", s.path)
