@@ -445,19 +445,25 @@ func TestNotificationOfManyAlerts(t *testing.T) {
 		}})
 	}
 	// Without a ranking in the text, the last line says where the others are.
-	for n, want := range map[int]string{
-		2: "2 alerts of this kind: chat-0, chat-1.\n", 5: "5 alerts of this kind: chat-0, chat-1, chat-2 …\n",
+	for _, c := range []struct {
+		alerts []*amalert.Alert
+		want   string
+	}{
+		{all[:2], "2 alerts of this kind: chat-0, chat-1.\n"},
+		{all[:5], "5 alerts of this kind: chat-0, chat-1, chat-2 …\n"},
+		// two settings of one replica
+		{[]*amalert.Alert{all[1], all[1], all[10], all[1]}, "4 alerts of this kind: chat-1, chat-10.\n"},
 	} {
 		var group []*amalert.Alert
-		for _, a := range all[:n] {
+		for _, a := range c.alerts {
 			one := *a
 			one.Annotations = maps.Clone(a.Annotations)
 			one.Annotations["split"] = "Pinned by transfers: 100%.\n"
 			group = append(group, &one)
 		}
 		text, err := templates(t).ExecuteTextString(`{{ template "llm.text" . }}`, templates(t).Data("llm-warning", nil, nil, "", group...))
-		if err != nil || !strings.HasSuffix(text, "\n"+want) {
-			t.Errorf("%v: %q, want %q at its end", err, text, want)
+		if err != nil || !strings.HasSuffix(text, "\n"+c.want) {
+			t.Errorf("%v: %q, want %q at its end", err, text, c.want)
 		}
 	}
 	for names, want := range map[string]string{
