@@ -208,8 +208,9 @@ func (s Style) Histograms(e promql.Expr) promql.Expr {
 func (s Style) alert(a *Alert) FileRule {
 	var split strings.Builder
 	if a.Diagnosed {
-		// a cause that has ended still explains what burns
-		was := promql.BottomK(1, nil, promql.Over("last_over_time", verdictQuery(), 30*minute))
+		// a cause that has ended still explains what burns, but its sentence is no longer true
+		was := promql.Call("label_replace", promql.BottomK(1, nil, promql.Over("last_over_time", verdictQuery(), 30*minute)),
+			promql.Str(metrics.LabelSays), promql.Str("Earlier: $1"), promql.Str(metrics.LabelSays), promql.Str("(.*)"))
 		split.WriteString(verdict(promql.OrOn(verdictQuery(), was, promql.On()), s, "{{ else }}Look first at: nothing stands out yet.\n"))
 		split.WriteString(changes(queryTemplate(s.query(changesQuery()))) + s.objective())
 	}

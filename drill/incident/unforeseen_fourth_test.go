@@ -143,7 +143,7 @@ func fourthOfCaches() []unforeseen {
 	}
 
 	leak := unforeseen{
-		name: "aborts-leak-then-both-restart",
+		name: "aborts-leak-then-both-restart", again: 1,
 		source: "sgl-project/sglang 6778 (token usage 0.96 with 35 running, until the server hangs), 21652 (an abort during a transfer leaks its slots until " +
 			"nothing is accepted); vllm-project/vllm 50425",
 		story: "a new client cancels one answer in five, and one request in 25 does not give its KV cache back: nobody notices for twenty minutes, then both SGLang " +

@@ -1,9 +1,11 @@
 package incident_test
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +31,7 @@ type unforeseen struct {
 	lasts          time.Duration
 	faults         []incident.Fault
 	options        play.Options
+	again          int // how many more times users are without answers, after a recovery
 }
 
 const minute = time.Minute
@@ -423,11 +426,36 @@ func checkUnforeseen(t *testing.T, list []unforeseen) {
 				}
 			}
 			for group, n := range updates {
-				if n > 2 {
-					t.Errorf("%s: the page of %s has %d updates", u.story, group, n)
+				if n > 2*(1+u.again) {
+					t.Errorf("%s: the page of %q has %d updates", u.story, group, n)
 				}
 			}
+			checkPresent(t, p)
 		})
+	}
+}
+
+// looksAt matches the sentence that a message gives as the reason for where to look first.
+var looksAt = regexp.MustCompile(`(?m)^Look first at: \w+\. (.+)\.$`)
+
+// checkPresent checks that what a page states about the present was so within the last five minutes.
+func checkPresent(t *testing.T, p *play.Play) {
+	t.Helper()
+	for _, n := range p.Sent {
+		m := looksAt.FindStringSubmatch(n.Message())
+		if m == nil || n.Receiver != "llm-critical" || n.Resolved || strings.HasPrefix(m[1], "Earlier: ") {
+			continue
+		}
+		within := func(window string) bool {
+			found, err := p.Past(t.Context(), fmt.Sprintf("count_over_time(%s{says=%q}[%s])", metrics.RecordedSentence.Name, m[1], window), n.At)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(found) > 0
+		}
+		if within("1h") && !within("5m") {
+			t.Errorf("at %s, this was no longer true:\n%s", n.At.Sub(p.World.At(p.Onset)), n.Message())
+		}
 	}
 }
 
