@@ -58,7 +58,7 @@ scale: ## play incidents of 1,000 models into Mimir and VictoriaMetrics' cluster
 # Tests hold little and allocate much: collecting garbage less often saves a third of their time. Some packages wait for real programs: twice as
 # many at once as processors use the time, and those that take longest begin first. check and lint vet the code.
 test: ## run all tests
-	GOGC=400 go test -vet=off -p 4 -timeout 25m ./rules ./cmd/exporter ./dashboards ./drill/incident ./...
+	GOGC=400 go test -vet=off -p 4 -timeout 60m ./rules ./cmd/exporter ./dashboards ./drill/incident ./...
 	go -C cmd/dist test .
 
 check: ## vet, and the tests without plays, weeks, soaks, browsers, the chart and real programs; test has these, too

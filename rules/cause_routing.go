@@ -259,14 +259,18 @@ func failsAlone() promql.Expr {
 // has no queue, and gets less than a third as many, or two thirds of its own usual share. A replica that has just started does not count.
 func hotReplica() promql.Expr {
 	peers := inRole(modelLabels)
-	arrive := promql.Sum(inRole(replicaLabels), promql.Increase(promql.Vector(metrics.RequestsArrived, computes), recentWindow))
+	arrive := func(by []string, within time.Duration, is ...*promql.Matcher) promql.Expr {
+		return promql.Sum(by, promql.Increase(promql.Vector(metrics.RequestsArrived, is...), within))
+	}
+	own, all := arrive(inRole(replicaLabels), recentWindow, computes), arrive(peers, recentWindow)
 	wait := promql.Sum(inRole(replicaLabels), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
-	had := promql.Sum(inRole(replicaLabels), promql.Increase(promql.Vector(metrics.RequestsArrived, computes), hour))
-	due := promql.Mul(had, promql.Div(promql.Sum(peers, arrive), promql.Sum(peers, had)), promql.On(peers...).ManyToOne())
-	idle := promql.Unless(promql.And(arrive, below(wait, 0.1)), promql.Vector(metrics.RecordedStarted), promql.On(replicaLabels...))
-	least := promql.Min(peers, promql.Or(times(0, promql.Lt(idle, times(2./3, promql.Ge(due, promql.Num(50))))), times(3, idle)))
-	hot := promql.Gt(promql.And(promql.Ge(arrive, promql.Num(20)), above(wait, 1)), least, promql.On(peers...).ManyToOne())
-	return promql.Max(replicaLabels, promql.Div(hot, promql.Sum(peers, arrive), promql.On(peers...).ManyToOne()))
+	due := promql.Mul(arrive(inRole(replicaLabels), hour), promql.Div(all, arrive(peers, hour)), promql.On(peers...).ManyToOne())
+	idle := promql.And(own, below(wait, 0.1))
+	least := promql.Or(times(0, promql.Lt(times(1.5, idle), promql.Ge(due, promql.Num(50)))), times(3, idle))
+	hot := promql.Gt(promql.And(promql.Ge(own, promql.Num(20)), above(wait, 1)),
+		promql.Min(peers, promql.Unless(least, promql.Vector(metrics.RecordedStarted), promql.On(replicaLabels...))),
+		promql.On(peers...).ManyToOne())
+	return promql.Max(replicaLabels, promql.Div(hot, all, promql.On(peers...).ManyToOne()))
 }
 
 // onTheWay returns how much later first tokens are at a model's gateway than at its engines, if the difference is

@@ -212,7 +212,7 @@ func thirdOfGateways() []unforeseen {
 	}
 
 	planner := unforeseen{
-		name: "planner-scales-to-one", source: "ai-dynamo/dynamo 12430 (the planner overshoots and then takes workers away for many ticks), 13675 (a worker that freezes in the middle of an answer passes every check), 13088 (24 of 1536 requests hang for more than 5.5 minutes)",
+		name: "planner-scales-to-one", again: 1, source: "ai-dynamo/dynamo 12430 (the planner overshoots and then takes workers away for many ticks), 13675 (a worker that freezes in the middle of an answer passes every check), 13088 (24 of 1536 requests hang for more than 5.5 minutes)",
 		story: "the planner takes three of four Dynamo frontends and their workers away at an unchanged 40 requests a second; the last one is overloaded; at 12 minutes the " +
 			"three come back, and at 16 minutes the worker of replica 2 freezes while its frontend stays ready; Prometheus is 20 minutes old",
 		right: "page; queueing (one replica carries what four did: bring them back) or engine (three of four are gone). Not «four times as many requests arrive» for the model, " +
