@@ -409,7 +409,10 @@ func TestConfigurationErrors(t *testing.T) {
 			"owner of ours", "objectives:\n- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {slo: b}}\n",
 			[]string{"exporter.yml:2", "labels.slo", "label of the exporter's own series"},
 		},
-		{"probe without a model", "probes:\n- url: http://a:1\n  api: chat\n", []string{"exporter.yml:2", "probes[0].model", "a name that clients use"}},
+		{
+			"probe without a model", "probes:\n- url: http://a:1\n  api: chat\n",
+			[]string{"exporter.yml:2", "probes[0].model", "a name that clients use"},
+		},
 		{
 			"probe's budget", "probes:\n- url: http://a:1\n  model: m\n  tokens_per_hour: 50\n",
 			[]string{"exporter.yml:4", "raise this limit, or lower prompt_words"},

@@ -10,8 +10,8 @@ import (
 
 // whole names the incidents whose messages pages.md shows, one for each kind of answer.
 var whole = []string{
-	"traffic-burst", "batch-knee", "kv-thrash", "runaway-generation", "bad-release", "wedged-engine", "dead-gateway", "model-down", "thermal-throttle",
-	"nvlink-wear",
+	"traffic-burst", "batch-knee", "kv-thrash", "runaway-generation", "bad-release", "wedged-engine", "dead-gateway", "model-down",
+	"thermal-throttle", "nvlink-wear",
 }
 
 // WritePages writes the first messages of some incidents, as their receivers read them.
