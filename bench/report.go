@@ -74,7 +74,6 @@ func writeAll(to string, tables []table) error {
 	rows := [][]string{{
 		"engines", "samples", "program", "CPU per scrape", "ratio to the exporter", "allocations", "resident", "anonymous", "p50", "p99",
 	}}
-	mib := func(bytes int64) string { return fmt.Sprintf("%.1f MiB", mebibytes(bytes)) }
 	for _, t := range tables {
 		for _, r := range t.results {
 			row := []string{
@@ -95,6 +94,8 @@ func writeAll(to string, tables []table) error {
 }
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.2f ms", d.Seconds()*1000) }
+
+func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", mebibytes(bytes)) }
 
 func mebibytes(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
@@ -122,10 +123,7 @@ func (r report) write(exporter, vmagent string) error {
 			}
 		}
 	}
-	t, err := template.New("").Funcs(template.FuncMap{"mib": func(bytes int64) string {
-		return fmt.Sprintf("%.1f MiB",
-			mebibytes(bytes))
-	}}).Parse(text)
+	t, err := template.New("").Funcs(template.FuncMap{"mib": mib}).Parse(text)
 	if err != nil {
 		return err
 	}

@@ -267,15 +267,12 @@ func (s Style) lines(all []Evidence) string {
 func (s Style) labels(a *Alert) map[string]string {
 	all := s.fixedLabels(a)
 	if a.corrects() {
-		firing := func(m ...*promql.Matcher) promql.Expr {
-			return promql.Vector(metrics.Alerts, append(sameModel(promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing")), m...)...)
-		}
 		seen := func(within time.Duration) promql.Expr { return promql.Over("last_over_time", verdictQuery(), within) }
 		candidates := promql.Or(seen(pageWindow), promql.And(seen(15*minute), toldBranch(a), promql.On(metrics.LabelBranch)))
-		ends := promql.And(recovers(), firing(promql.Ne(metrics.LabelSuspect, "unknown")), promql.On())
+		ends := promql.And(recovers(), firesForModel(a, promql.Ne(metrics.LabelSuspect, "unknown")), promql.On())
 		all[metrics.LabelSuspect] = s.text(shared(fmt.Sprintf(`{{ with %s }}{{ (first .).Labels.branch }}{{ else }}{{ with %s }}{{ (first .).Labels.suspect }}{{ else }}unknown{{ end }}{{ end }}`,
 			queryTemplate(s.query(promql.BottomK(1, nil, promql.Unless(candidates, ends, promql.On())))),
-			queryTemplate(s.query(firing())))))
+			queryTemplate(s.query(firesForModel(a))))))
 	}
 	return all
 }

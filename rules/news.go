@@ -46,9 +46,13 @@ func notPaged() promql.Expr {
 
 // toldBranch returns the firing alerts of the same kind about the model, with the branch that they name first as their branch.
 func toldBranch(a *Alert) promql.Expr {
-	return promql.Call("label_replace", promql.Vector(metrics.Alerts, sameModel(promql.Eq("alertname", a.Name),
-		promql.Eq("alertstate", "firing"))...),
-		promql.Str(metrics.LabelBranch), promql.Str("$1"), promql.Str(metrics.LabelSuspect), promql.Str("(.+)"))
+	return promql.Call("label_replace", firesForModel(a), promql.Str(metrics.LabelBranch), promql.Str("$1"),
+		promql.Str(metrics.LabelSuspect), promql.Str("(.+)"))
+}
+
+// firesForModel returns the firing alerts of the same kind about the model.
+func firesForModel(a *Alert, is ...*promql.Matcher) promql.Expr {
+	return promql.Vector(metrics.Alerts, append(sameModel(promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing")), is...)...)
 }
 
 // secondFault returns the faults of a model with a page that are new within five minutes: a total outage, hardware, a

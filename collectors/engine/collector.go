@@ -8,6 +8,7 @@
 //	dialect  maps it to the vocabulary                            dialect.go, dialect_*.go
 //	plan     compiles both into output lines                      compile.go, answers.go, lines.go, plan.go
 //	slo      counts objectives on them, or on probes              objectives.go, probed.go
+//	snapshot holds the values of one scrape, also without a page  snapshot.go
 //
 // CONTRIBUTING.md lists what a new engine needs.
 package engine
