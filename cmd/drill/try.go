@@ -57,7 +57,7 @@ func (y try) run(ctx context.Context) (err error) {
 		"--web.runbook-query-url=http://" + server + live.QueryPath + "?g0.expr={query}",
 	}, y.flags...)...)
 	exporter.Stdout, exporter.Stderr = os.Stderr, os.Stderr
-	exporter.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to this program, which then stops the exporter
+	exporter.SysProcAttr = live.Child()
 	if err := exporter.Start(); err != nil {
 		return err
 	}

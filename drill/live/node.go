@@ -245,7 +245,7 @@ func (n *Node) follow() error {
 func (n *Node) start() error {
 	n.process = exec.Command(n.options.Exporter, n.args...)
 	n.process.Stdout, n.process.Stderr = n.options.Log, n.options.Log
-	n.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the drill, which stops the exporter
+	n.process.SysProcAttr = Child()
 	if err := n.process.Start(); err != nil {
 		n.process = nil
 		return fmt.Errorf("cannot start the exporter (make build makes it): %w", err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -39,6 +40,7 @@ func NewBrowser(t *testing.T, args ...string) *Browser {
 		"--disable-background-networking",
 		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir())...)
 	process.ExtraFiles = []*os.File{theirIn, theirOut} // descriptors 3 and 4, as the protocol requires
+	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // if the test is killed
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -50,6 +51,7 @@ func Start(t *testing.T, name string, args ...string) *exec.Cmd {
 	var log Buffer
 	process := exec.Command(name, args...)
 	process.Stdout, process.Stderr = &log, &log
+	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // if the test is killed
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}

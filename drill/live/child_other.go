@@ -1,0 +1,11 @@
+//go:build !linux
+
+package live
+
+import "syscall"
+
+// Child returns the attributes of a program that a drill starts. It has a process group of its own, because Ctrl-C must reach
+// only the drill, which then stops it.
+func Child() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true}
+}
