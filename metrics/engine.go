@@ -209,7 +209,8 @@ var (
 	EngineConfigChanged = Target.gauge(Never, "llm_engine_config_changed_timestamp_seconds",
 		"When the exporter last saw a setting of the engine change from old to new, unix time. For an engine that is new to the exporter, "+
 			"old is the value of "+
-			"another replica of the model. Absent if nothing has changed since the exporter started.",
+			"another replica of the model. A KV cache that has grown has not changed. Absent if nothing has changed since the exporter "+
+			"started.",
 		TargetLabels, with(LabelModel, LabelRole, LabelSetting, LabelOld, LabelNew)).experimental()
 	EngineStartTime = Target.gauge(Never, "llm_engine_start_time_seconds",
 		"Start of the engine process, unix time.", TargetLabels)

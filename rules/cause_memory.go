@@ -94,8 +94,8 @@ func kvLeak() promql.Expr {
 		promql.Gt(least(metrics.RequestsRunning, 0), promql.Add(times(1.1, least(metrics.RequestsRunning, 2*hour)), promql.Num(1))))
 }
 
-// kvResized returns each replica whose KV cache changed its size by a tenth or more within the hour, as the exporter saw it.
-// An engine that starts takes what memory is left.
+// kvResized returns each replica whose KV cache lost a tenth or more within the hour, as the exporter saw it. An engine that
+// starts takes what memory is left.
 func kvResized() promql.Expr {
 	at := promql.Max(append([]string{metrics.LabelOld, metrics.LabelNew}, replicaLabels...),
 		promql.Vector(metrics.EngineConfigChanged, promql.Eq(metrics.LabelSetting, string(metrics.SettingKVCacheTokens))))

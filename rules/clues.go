@@ -121,6 +121,11 @@ func brokenClues() []Clue {
 			Says:  "Version {new} was deployed in the last hour",
 			Query: newest(1, changedWithin(hour, promql.Eq(metrics.LabelSetting, string(metrics.SettingVersion)))),
 		},
+		{ // it stands before the setting that may be the reason
+			Branch: Memory, Name: "kv_resized", Runbook: "LLMEngineMemoryLost", Delays: AnyRequest, Unit: Bare,
+			Says:  "The KV cache of {engine} changed from {old} to {new} tokens in the last hour",
+			Query: one(kvResized()),
+		},
 		{
 			Branch: Release, Name: "setting_changed", Runbook: "LLMReleaseRegression", Unit: Count,
 			Says:  "Setting {setting} changed from {old} to {new} in the last hour",
@@ -211,11 +216,6 @@ func memoryClues() []Clue {
 			Branch: Memory, Name: "left_gpu", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,
 			Says:  "Only {value} of the model is in GPU memory at {engine}",
 			Query: one(promql.Vector(metrics.RecordedLeftGPU)),
-		},
-		{
-			Branch: Memory, Name: "kv_resized", Runbook: "LLMEngineMemoryLost", Delays: AnyRequest, Unit: Bare,
-			Says:  "The KV cache of {engine} changed from {old} to {new} tokens in the last hour",
-			Query: one(kvResized()),
 		},
 		{
 			Branch: Memory, Name: "kv_leak", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,

@@ -48,6 +48,7 @@ type replica struct {
 	silent                        bool    // the engine counts no requests itself
 	frontend                      bool    // the engine does not report how many requests wait
 	gatewayDown, quantized        bool
+	shrunk                        bool // a new setting takes most of the KV cache
 	refuses                       bool // the gateway refuses all requests
 	gatewayTTFT                   float64
 	gatewayModel                  *string // the gateway's name for the model; nil means the engines' name
@@ -150,6 +151,12 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	if r.quantized {
 		gauge(metrics.EngineConfigChanged, float64(rulesim.Epoch.Add(r.started).Unix()), engine, metrics.LabelSetting, "quantization",
 			metrics.LabelOld, "none", metrics.LabelNew, "fp8")
+	}
+	if r.shrunk {
+		for _, change := range [][]string{{"kv_cache_tokens", "65536", "768"}, {"max_model_len", "4096", "640"}} {
+			gauge(metrics.EngineConfigChanged, float64(rulesim.Epoch.Add(r.started).Unix()), engine, metrics.LabelSetting, change[0],
+				metrics.LabelOld, change[1], metrics.LabelNew, change[2])
+		}
 	}
 	if r.age++; r.crashes > 0 && r.age%r.crashes == 0 {
 		r.started += time.Duration(r.crashes) * time.Minute
@@ -329,6 +336,8 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) {
 				r.started, r.hits, r.itl, r.waiting, r.queue, r.quantized = onset, 0.3, 0.08, 3, 0.24, true
 			}},
+		{"memory. The KV cache of p1 changed from 65536 to 768 tokens in the last hour.", slo.TTFT, false, // whatever else changed
+			func(r *replica) { r.started, r.waiting, r.queue, r.shrunk = onset, 3, 0.24, true }},
 		{"behaviour. Answers are 6 times as long as usual.", slo.TTFT, false, func(r *replica) {
 			r.output, r.running, r.waiting,
 				r.queue = 60, 24, 40, 0.24

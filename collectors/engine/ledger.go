@@ -128,7 +128,11 @@ func (l *Ledger) observe(key replicaKey, values map[metrics.Setting]string, star
 		if known && same(setting, old, value) && !(setting == metrics.SettingImage && len(value) > len(old)) {
 			continue // the first measured value stays, because it must not drift in small steps
 		}
-		if known && !same(setting, old, value) && !r.change(Change{setting, old, value, now}) {
+		switch {
+		case !known || same(setting, old, value):
+		case grew(setting, old, value):
+			delete(r.changes, setting)
+		case !r.change(Change{setting, old, value, now}):
 			continue
 		}
 		r.values[setting] = value
@@ -163,7 +167,7 @@ func (l *Ledger) others(key replicaKey, setting metrics.Setting, value string) (
 	for _, r := range l.replicas[key.groupKey] {
 		v, known := r.values[setting]
 		switch {
-		case !known || last.Sub(r.seen) > seenTogether:
+		case !known || last.Sub(r.seen) > seenTogether || grew(setting, v, value):
 		case same(setting, v, value):
 			c, differs = r.changes[setting]
 			return c, differs
@@ -313,7 +317,19 @@ func same(setting metrics.Setting, a, b string) bool {
 	if a == b || !setting.Measured() {
 		return a == b
 	}
+	x, y, numbers := measured(a, b)
+	return numbers && math.Abs(x-y) <= measuredApart*max(x, y)
+}
+
+// grew reports whether a measured value is larger than before by more than equal engines differ. More room for KV cache
+// is no change that anybody has to undo.
+func grew(setting metrics.Setting, old, now string) bool {
+	x, y, numbers := measured(old, now)
+	return setting.Measured() && numbers && y > x && !same(setting, old, now)
+}
+
+func measured(a, b string) (x, y float64, numbers bool) {
 	x, errX := strconv.ParseFloat(a, 64)
 	y, errY := strconv.ParseFloat(b, 64)
-	return errX == nil && errY == nil && math.Abs(x-y) <= measuredApart*max(x, y)
+	return x, y, errX == nil && errY == nil
 }

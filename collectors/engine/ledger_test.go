@@ -51,6 +51,14 @@ func TestLedger(t *testing.T) {
 			{2 * time.Hour, "a", 2 * time.Hour, toldValues{q: "fp8", kv: "96500"}, ""},
 			{3 * time.Hour, "a", 3 * time.Hour, toldValues{q: "fp8", kv: "80000"}, "kv_cache_tokens 100000 -> 80000"},
 		},
+		"a KV cache that grows is no change, and ends what was lost": {
+			{0, "a", old, toldValues{kv: "100000"}, ""},
+			{time.Hour, "a", time.Hour, toldValues{kv: "60000"}, "kv_cache_tokens 100000 -> 60000"},
+			{time.Hour, "b", time.Hour, toldValues{kv: "140000"}, ""},
+			{2 * time.Hour, "a", 2 * time.Hour, toldValues{kv: "100000"}, ""},
+			{3 * time.Hour, "a", 3 * time.Hour, toldValues{q: "fp8", kv: "150000"}, ""},
+			{4 * time.Hour, "a", 4 * time.Hour, toldValues{q: "fp8", kv: "100000"}, "kv_cache_tokens 150000 -> 100000"},
+		},
 		"the digest of an image appears, then another one": {
 			{0, "a", old, toldValues{image: "vllm:1"}, ""},
 			{time.Minute, "a", old, toldValues{image: "vllm:1@sha256:aa"}, ""},
