@@ -69,7 +69,7 @@ func reportBudgets(args []string, to io.Writer) error {
 	page := app.Flag("severity", "Value of the severity label of alerts that page.").Default(rules.Style{}.WithDefaults().
 		Severities[slo.Page]).String()
 	r := report{style: rules.Style{Labels: map[string]string{}}}
-	app.Flag("label", "New name for a label, as used to render the rules, such as cluster=k8s_cluster. Repeatable.").
+	app.Flag("label", "New name of a label that was renamed in the rules, such as cluster=k8s_cluster. Repeatable.").
 		PlaceHolder("NAME=NAME").StringMapVar(&r.style.Labels)
 	if _, err := app.Parse(args); err != nil {
 		return err

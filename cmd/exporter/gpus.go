@@ -34,7 +34,7 @@ func (o *gpuOptions) addFlags(app nodeFlags) {
 	app.Flag("collector.gpu", "Collect metrics of the GPUs of this node.").Default("true").BoolVar(&o.enabled)
 	app.Flag("collector.ownership", "Determine which engine runs on which GPU.").Default("true").BoolVar(&o.ownership)
 	app.Flag("gpu.source", "Source of GPU metrics: nvml; the URL of dcgm-exporter or AMD's device-metrics-exporter, such as "+
-		"http://localhost:9400; or auto (NVML or, while NVML is unusable, such an exporter on this node).").
+		"http://localhost:9400; or auto (NVML or, while NVML is unusable, one of these exporters on this node).").
 		Default("nvml").PlaceHolder("nvml|URL|auto").StringVar(&o.source)
 	app.Flag("gpu.source-http-config", "File with TLS settings and credentials for the URL in --gpu.source, in the format of "+
 		"Prometheus' http_config.").

@@ -29,7 +29,7 @@ func parseRelease(args []string, out io.Writer) (o releaseOptions, asked bool, e
 			"worse, 1 worse, 2 unknown.")
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
-	app.Flag("prometheus", "The Prometheus that records the exporters.").PlaceHolder("URL").Required().StringVar(&o.prometheus)
+	app.Flag("prometheus", "Address of the Prometheus that scrapes the exporters.").PlaceHolder("URL").Required().StringVar(&o.prometheus)
 	app.Flag("prometheus.http-config",
 		"File with TLS settings and credentials for Prometheus, in the format of Prometheus' http_config.").PlaceHolder("FILE").
 		StringVar(&o.httpConfig)

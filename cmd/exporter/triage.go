@@ -49,7 +49,8 @@ func parseTriage(args []string, out io.Writer) (o triageOptions, asked bool, err
 	app.Flag("config.file", "Configuration file with the objectives for --engine. Default: the exporter's default objectives.").
 		PlaceHolder("FILE").StringVar(&o.configFile)
 	app.Flag("for", "Time between the readings, at least 5s.").Default("30s").DurationVar(&o.apart)
-	app.Flag("prometheus", "A Prometheus that records the node, to compare with the day before.").PlaceHolder("URL").StringVar(&o.prometheus)
+	app.Flag("prometheus", "Compare with the day before, from this Prometheus, which scrapes the exporter.").PlaceHolder("URL").
+		StringVar(&o.prometheus)
 	app.Flag("prometheus.http-config", "File with TLS settings and credentials for Prometheus.").PlaceHolder("FILE").
 		StringVar(&o.prometheusHTTP)
 	app.Flag("model", "Diagnose only this model.").PlaceHolder("NAME").StringVar(&o.model)
