@@ -110,7 +110,7 @@ const (
 type shape struct {
 	shape         string
 	runtime       metrics.Runtime
-	how           string // how the program counts the failure, and the source of that knowledge
+	how           string // how the program counts the failure, and the source that shows this
 	before, after string // captures, or
 	counts        rises  // what a written metrics page counts in the interval
 	past          rises  // a good request of a written metrics page; nil: goodRequests
@@ -588,7 +588,7 @@ func TestShapesAreDocumented(t *testing.T) {
 			at[c.shape][c.is] = append(at[c.shape][c.is], where)
 		}
 	}
-	table := "| what happens | within 1% of the clients' count | fewer errors than there were | more errors |\n|---|---|---|---|\n"
+	table := "| what happens | within 1% of the clients' count | counts too few errors | counts too many |\n|---|---|---|---|\n"
 	for _, s := range order {
 		table += fmt.Sprintf("| %s | %s | %s | %s |\n", s, strings.Join(at[s][exact], ", "), strings.Join(at[s][lower], "; "),
 			strings.Join(at[s][upper], "; "))
