@@ -192,7 +192,7 @@ func (a *Actor) read(ctx context.Context) (f fleet, err error) {
 			f.units = append(f.units, rest)
 		}
 	}
-	// A device that is out of service and that no exporter reports stays out, and counts.
+	// A device that is out of service stays out, and counts against the ceiling, even if no exporter reports it.
 	for d, rule := range f.rules {
 		if !seen[d] {
 			d := d
@@ -282,8 +282,8 @@ func (a *Actor) log(s step) (news bool) {
 	return true
 }
 
-// untold is an event that waits until its change is written and the API server accepts the event. An answer can be
-// lost, and the API server can go away between the two writes.
+// untold is an event that waits until its change is written and the API server accepts the event. The answer to a write
+// can be lost, and the API server can fail between the two writes.
 type untold struct {
 	when  taint
 	event *unstructured.Unstructured

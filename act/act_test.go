@@ -70,7 +70,8 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// fails makes this many writes of a kind fail. done sets whether the API server carries them out first.
+// fails makes this many writes of a kind fail. done sets whether the API server carries out the failed writes
+// nevertheless.
 func (s *stage) fails(verb, resource string, times int, done bool) {
 	s.PrependReactor(verb, resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if times--; times < 0 {

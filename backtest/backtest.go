@@ -338,7 +338,8 @@ func episodes(firing []bool, begin time.Time) []Episode {
 	return all
 }
 
-// alternatives returns the objectives with other thresholds: the bounds around the present ones in an engine's metrics.
+// alternatives returns the objectives with other thresholds: the bucket bounds of an engine next to the present
+// threshold.
 func (h *history) alternatives(lines []engine.Line) (all []slo.Objective) {
 	bounds := map[string][]float64{} // by name of the buckets
 	for _, l := range lines {

@@ -67,7 +67,7 @@ func (h *history) names() []string {
 			metrics.QueueTime.Name + "_(bucket|count)", metrics.Requests.Name,
 		}
 	}
-	// A step counts once for each running request.
+	// A step counts once for each running request, so the running requests are read, too.
 	families := []*metrics.Family{metrics.TimeToFirstToken, metrics.Requests, metrics.RequestsRunning}
 	for _, o := range h.Objectives {
 		if f := o.Signal.Family(); f != nil {

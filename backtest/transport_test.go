@@ -82,11 +82,12 @@ func TestOtherTargetsAndThresholds(t *testing.T) {
 	if got, want := fmt.Sprint(row.Bounds), "[{0.25 1} {1 0}]"; got != want {
 		t.Errorf("thresholds %s, want %s", got, want)
 	}
-	// A quarter of the events of the whole history is bad: within six hours 6 times 3% is less than that, 6 times 5% is more.
+	// A quarter of all events is bad. The six-hour pair pages above 6 times the budget: 6 times 3% is less than a
+	// quarter, 6 times 5% is more.
 	if got := fmt.Sprint(row.Targets[3:5]); got != "[{95% 0} {97% 1}]" {
 		t.Errorf("targets %s", got)
 	}
-	if row.Best != "95%" { // two hours of 30 pages a month are less than one page
+	if row.Best != "95%" { // at 30 pages a month, two hours allow less than one page
 		t.Errorf("recommends %q", row.Best)
 	}
 	for _, format := range []string{"text", "html", "json"} {

@@ -18,8 +18,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Limits of the replay that computes verdicts if no rule has recorded any verdict: pages per model, the time before
-// a page that is read completely, and the last part of that time, in which the rules are evaluated.
+// If no rule has recorded a verdict, a replay computes it. replays limits the pages per model, and replayed is how long
+// before a page the samples begin. The rules are evaluated in the last part of that time, which is evaluating long.
 const (
 	replays    = 2
 	replayed   = 75 * time.Minute

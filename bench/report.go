@@ -55,7 +55,7 @@ func (t table) Row() string {
 	return "| " + strings.Join(cells, " | ") + " |"
 }
 
-// Name says which engines the programs read.
+// Name describes the engines that the programs read.
 func (t table) Name() string {
 	name := fmt.Sprintf("%d engines", t.Engines)
 	if t.Engines == 1 {

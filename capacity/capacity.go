@@ -266,8 +266,8 @@ func (l *Learner) waited(s totals, step float64) bool {
 // fade returns the weight that past observations keep after a time.
 func fade(took, memory time.Duration) float64 { return math.Exp(-took.Seconds() / memory.Seconds()) }
 
-// mix is the present demand. The rate of arrivals fades with time. What a request is like is remembered from the last
-// requests, however long ago they came.
+// mix is the present demand. The rate of arrivals fades with time. The size of a request is that of the last requests,
+// however long ago they came.
 type mix struct {
 	seconds, arrived                  float64 // the rate
 	requests, gaps, prompt, generated float64 // sums over the remembered requests
@@ -313,7 +313,7 @@ func (h *held) places() float64 {
 	return math.Max(1, n-1.64*math.Sqrt(n))
 }
 
-// highLoad is the share of the highest load above which the GPU must be busy, unless another bottleneck limits the
+// highLoad is a share of the highest load. Above this load, the GPU must be busy, unless another bottleneck limits the
 // engine.
 const highLoad = 0.7
 

@@ -250,7 +250,7 @@ func TestIdleKeepsCapacity(t *testing.T) {
 		}{
 			{"idle", 60 * hours, 0, 0.01, 0.01},
 			{"first request", 1, 1. / 60, 0.05, 0.05},
-			{"few requests", 20, 1. / 30, 0.12, 0.05}, // two buckets of gaps are few to tell how a step grew
+			{"few requests", 20, 1. / 30, 0.12, 0.05}, // two buckets of gaps hardly show how much a step grew
 			{"busy again", 20, 2, 0.05, 0.99},
 		} {
 			page(&l, c.minutes, func(float64) (requests, gaps, prompt float64) { return c.each, 100 * c.each, 400 * c.each }, exact)
@@ -267,7 +267,7 @@ func TestIdleKeepsCapacity(t *testing.T) {
 }
 
 // TestInterval checks the interval of an engine that has only run a few percent of its capacity: it is finite and not
-// empty, and replicas that hold the present load are enough at its low end.
+// empty, and the replicas that serve the present load suffice at its low end.
 func TestInterval(t *testing.T) {
 	const full = 100 / (100/10. + 0.05*100 + 0.01*400) // requests per second that run 10 at once, as in TestLine
 	for _, share := range []float64{0.001, 0.01, 0.05, 0.08, 0.3} {

@@ -64,7 +64,8 @@ var shapes = [][columns]bool{
 }
 
 // bend is the last column. A few prompt tokens cost nothing, because a step reads the weights anyway. The more prompt
-// tokens a step has, the fewer of them that read hides. The column is scaled so that all columns have similar sizes.
+// tokens a step has, the smaller the share that costs nothing. The column is scaled so that all columns have similar
+// sizes.
 func bend(prompt float64) float64 { return prompt * prompt / 1e4 }
 
 // solve returns the fit in which only the first coefficient may be above zero, because more work makes no step faster.

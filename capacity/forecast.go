@@ -178,8 +178,8 @@ func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64)
 	return low, factor * math.Exp(1.64*share)
 }
 
-// modelError is the model's error at the highest learnt load, as a share of the forecast. mostError is the largest error
-// of an interval: beyond it, an interval says nothing.
+// modelError is the model's error at the highest learnt load, as a share of the forecast. mostError is the largest
+// error of an interval: with a larger error, an interval is useless.
 const modelError, mostError = 0.05, 2
 
 // firstStretch is the power of the step time by which first tokens are delayed. A prompt is computed in steps, and

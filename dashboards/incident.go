@@ -115,8 +115,9 @@ func andMore(e promql.Expr, label string) promql.Expr {
 // places lists the labels of an alert that show its place within a model or the fleet.
 var places = []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPU, metrics.LabelGPUUUID}
 
-// located writes the subject of an alert into a label: the place alone, the text says with the place, or that text
-// alone. The place is a GPU and its node, or a replica or else a node.
+// located writes the subject of an alert into the label "to". The label "what" may have a text. says has the words for
+// a place without a text, for a text with a place, and for a text without a place. The place is a GPU and its node, or
+// a replica or else a node.
 func located(e promql.Expr, to, what string, says [3]string) promql.Expr {
 	args := []promql.Expr{e, promql.Str(to), promql.Str("|"), promql.Str(what)}
 	for _, l := range places {
@@ -190,7 +191,7 @@ func (s scope) causes() promql.Expr {
 		more := promql.WithValue(metrics.LabelOrder, promql.Sub(promql.CountBy(ofModel, all), promql.Num(1)))
 		return promql.Mul(first, more, promql.On(ofModel...).ManyToOne(metrics.LabelOrder))
 	}
-	// Alerts on a GPU, an engine or the GPUs of a node do not say the model. No alert on an engine pages.
+	// Alerts on a GPU, an engine or the GPUs of a node do not name the model. No alert on an engine pages.
 	noModel, hardware := promql.Eq(metrics.LabelModel, ""), promql.Eq(metrics.LabelBranch, string(rules.Hardware))
 	serving := func(info *metrics.Family, key []string) promql.Expr {
 		return promql.Max(slices.Compact(slices.Sorted(slices.Values(slices.Concat(models, key)))), s.of(info))

@@ -230,7 +230,7 @@ func TestAggregations(t *testing.T) {
 	}
 }
 
-// Alerts open dashboards that exist and that have a variable for every label the alert is sure to carry.
+// Alerts open dashboards that exist and that have a variable for every label that the alert always has.
 func TestAlertsLinkHere(t *testing.T) {
 	byUID := map[string]board{}
 	for _, b := range boards(t) {

@@ -139,9 +139,9 @@ func (s shown) nothingLost(t *testing.T, b board, title, expr string, window, st
 	}
 }
 
-// between checks the last values of a graph: a count over a window lies between the counts of all windows within it
-// that are half as long, and a value that is not a count is unchanged. All existing lines are drawn, up to the number
-// of lines that a panel has.
+// between checks the last values of a graph. A count over a window must lie between the counts of the windows of half
+// that length within it. Any other value must be unchanged. All existing lines must be drawn, up to the number of lines
+// that a panel has.
 func (s shown) between(t *testing.T, b board, p panel, q target, window time.Duration, drawn promql.Vector, rate time.Duration) {
 	t.Helper()
 	ungated := q.Expr

@@ -464,7 +464,7 @@ func (s shown) atThree(t *testing.T, in incident.Incident) {
 		t.Fatal("no row says where to look first")
 	}
 	r := rows[0]
-	r["since"] = cmp.Or(r["since"], listed[alert]["since"]) // an alert on a GPU or an engine does not say its model
+	r["since"] = cmp.Or(r["since"], listed[alert]["since"]) // an alert on a GPU or an engine does not name its model
 	t.Logf("%v", r)
 	name, branch := in.Names()
 	for _, column := range []string{"model", "since", "branch", "evidence", "lever", "runbook", "burn"} {

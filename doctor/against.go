@@ -121,7 +121,8 @@ func (c *comparing) node(log smiLog) {
 	c.row(s, smiRow{paths: []string{"attached_gpus"}, to: metrics.GPUVisible})
 }
 
-// find returns the exporter's labels of a GPU, by UUID, or by address where the document has no UUID.
+// find returns the exporter's labels of a GPU. It finds the GPU by its UUID or, if the document has no UUID, by its PCI
+// address.
 func (c *comparing) find(g smiGPU) (labels map[string]string) {
 	for _, s := range c.readings[0].of(metrics.GPUInfo) {
 		if uuid := g.values["uuid"]; s.labels[metrics.LabelGPUUUID] == uuid || smiSilent(uuid) &&

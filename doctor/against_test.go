@@ -64,7 +64,7 @@ func against(t *testing.T, document []byte, readings ...*Reading) Comparison {
 	return c
 }
 
-// nvidia-smi and the exporter read the same values from the same state.
+// TestAgainstSMI checks that the exporter reports the same values as nvidia-smi for the same state.
 func TestAgainstSMI(t *testing.T) {
 	for _, card := range cards {
 		t.Run(card.page, func(t *testing.T) {
@@ -110,7 +110,8 @@ func TestAgainstSMIFindsEachWrongValue(t *testing.T) {
 
 func (c cardOf) document(t *testing.T) ([]byte, *Reading) { return card(t, c.page, c.gpus, c.from...) }
 
-// change changes the value of an element of the first GPU: the path ends in it, and its parents come before.
+// change changes the value of an element of the first GPU. The path lists the names of the element's parents, then its
+// own name.
 func change(document []byte, path string) []byte {
 	at := bytes.Index(document, []byte("<gpu>"))
 	for name := range strings.SplitSeq(path, "/") {
@@ -170,7 +171,7 @@ func TestAgainstSMIOutcomes(t *testing.T) {
 	if right := against(t, document, r); outcome(right, "fan_speed") != "right neither has it" {
 		t.Errorf("a fan that nobody has: %s", outcome(right, "fan_speed"))
 	}
-	for said, want := range map[string]Outcome{"N/A": Right, "30 %": Wrong} { // the exporter says that it is not supported
+	for said, want := range map[string]Outcome{"N/A": Right, "30 %": Wrong} { // the exporter reports the value as unsupported
 		c := against(t, bytes.Replace(document, []byte("<fan_speed>N/A<"), []byte("<fan_speed>"+said+"<"), 1), r)
 		for _, v := range c.of("0").Values {
 			if v.Element == "fan_speed" && strings.HasPrefix(v.Series, "llm_gpu_feature_supported") && v.Outcome != want {

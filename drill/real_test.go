@@ -484,7 +484,7 @@ func TestRouterCountsArrivals(t *testing.T) {
 	check("simulated", simulated(t, s), 10, 10, 5)
 }
 
-// The router adds an error of its own to its own status, and nothing to the status of an engine.
+// The router passes on an engine's error status without an error code. An error of the router itself has a code.
 func TestRouterPassesFailuresOn(t *testing.T) {
 	s := NewSGLangRouter("m", []string{"a:1"})
 	s.Before(&census{}, "a:1").Finished(&Request{Failed: true, Done: time.Second})

@@ -92,8 +92,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestRecordsAreRead requires each recorded series to be read by another rule, a text, a dashboard, a document or an
-// example: a rule costs at every evaluation, and an unread record has no value.
+// TestRecordsAreRead requires another rule, an alert's text, a dashboard, a document or an example to read each
+// recorded series: a rule costs at every evaluation, and a record that nothing reads has no value.
 func TestRecordsAreRead(t *testing.T) {
 	var read strings.Builder
 	for _, pattern := range []string{"../docs/*.md", "../runbooks/*.md", "../examples/*/*.yaml", "../helm/*/files/dashboards/*.json"} {

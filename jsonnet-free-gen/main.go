@@ -115,7 +115,7 @@ func (c *command) app() *kingpin.Application {
 	app.Flag("runbook-url", "Address of a runbook. {alert} stands for the alert's name, and {labels} for a query string with the labels "+
 		"that the exporter fills into its runbooks.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
 	app.Flag("dashboard-url",
-		"Address of a dashboard, such as https://grafana.example/d/{uid}. Without it, alerts carry no link to a dashboard.").
+		"Address of a dashboard, such as https://grafana.example/d/{uid}. Without it, alerts have no link to a dashboard.").
 		PlaceHolder("URL").StringVar(&c.style.DashboardURL)
 	app.Flag("dashboards", "Schema of the dashboards: classic (Grafana 10 and newer), v2 (Grafana 13 and newer), grafana-operator "+
 		"(GrafanaDashboard), perses or perses-operator (PersesDashboard).").Default(classic).

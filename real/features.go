@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// features are incidents of what vLLM does only if it is asked to: two API servers, drafts, a small KV cache, a pause.
+// features are incidents of features that vLLM has only on request: two API servers, drafts, a small KV cache, a pause.
 func features() []Play {
 	with := func(flags ...string) []string { return slices.Concat(usual, flags) }
 	drafts := `{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3, "prompt_lookup_min": 1}`

@@ -66,8 +66,9 @@ llm_engine_queue_time_seconds_bucket{le="+Inf"} %[1]d
 	}
 }
 
-// TestPastRecordsPeriod writes into the past the records of a period: its beginning once an hour, as a time, and
-// its five minutes once in five. Otherwise a day looks like minutes full of events, and no page is due.
+// TestPastRecordsPeriod checks how often the past has the records of a period: once an hour its beginning, as a time,
+// and once in five minutes the events of five minutes. With more records, a day would seem full of events, and no page
+// would be due.
 func TestPastRecordsPeriod(t *testing.T) {
 	of := func(f *metrics.Family) constant {
 		return constant{labels.FromStrings(common.MetricNameLabel, f.Name), 3}

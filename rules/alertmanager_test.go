@@ -166,7 +166,7 @@ func TestResolvedTitleIsThatOfThePage(t *testing.T) {
 
 var (
 	matcher = regexp.MustCompile(`^(\w+)(=~|!=|=)"(.*)"$`)
-	// mayBeAbsent are labels that a whole installation may lack; they are then equal on both sides.
+	// mayBeAbsent lists labels that a whole installation may lack. If both alerts lack a label, it counts as equal.
 	mayBeAbsent = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelInstance}
 )
 

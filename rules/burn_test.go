@@ -118,7 +118,8 @@ func drawIncidents(t *testing.T, p slo.WindowPair, periods []slo.Duration) []inc
 	return all
 }
 
-// A page fires at the time of the formula, within one scrape and one evaluation, for any target, period and traffic.
+// A page fires at the time that slo.Detection computes, give or take one scrape and one evaluation, for any target,
+// period and traffic.
 func TestPageFiresWhenTheFormulaSays(t *testing.T) {
 	t.Parallel()
 	incidents := drawIncidents(t, slo.DefaultWindowPairs()[1], slo.Periods())
@@ -130,8 +131,8 @@ func TestPageFiresWhenTheFormulaSays(t *testing.T) {
 	checkDetection(t, slo.DefaultWindowPairs(), slo.Page, fastBurn, incidents)
 }
 
-// A ticket fires at the time of the formula, over windows that are short enough for every run. With -long, the test
-// uses the real windows.
+// A ticket fires at the time that slo.Detection computes. Its windows are short enough for every run. With -long, the
+// test uses the real windows.
 func TestTicketFiresWhenTheFormulaSays(t *testing.T) {
 	t.Parallel()
 	pairs := []slo.WindowPair{

@@ -35,9 +35,9 @@ var ClientsGiveUp = &Alert{
 
 var queueingAlerts = []*Alert{ClientsGiveUp}
 
-// givenUp returns the share of each model's requests that clients gave up within two minutes. The share must exceed two
-// thirds now but not the day before, and less than a third of the ended requests may have had a first token. Clients
-// that send each request twice give up half of them. Readers who press stop already have a first token.
+// givenUp returns the share of each model's requests on which clients gave up within two minutes. The share must exceed
+// two thirds now but not the day before, and less than a third of the ended requests may have had a first token.
+// Clients that send each request twice give up on half of them. Readers who press stop already have a first token.
 func givenUp() promql.Expr {
 	const window = 2 * minute
 	first := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window))
@@ -49,8 +49,8 @@ func givenUp() promql.Expr {
 		above(dayBefore("aborted_before"), 1./3))
 }
 
-// cutShort returns the share of requests that clients gave up, if it is above a third in both halves of ten minutes and five times
-// that of the day before, while first tokens come promptly.
+// cutShort returns the share of requests on which clients gave up, if it is above a third in both halves of ten minutes
+// and five times that of the day before, while first tokens come promptly.
 func cutShort() promql.Expr {
 	given := now("aborted")
 	return promql.Unless(both(promql.Gt(above(given, 1./3), times(5, dayBefore("aborted_before"))),
@@ -69,8 +69,8 @@ func tokenless(by []string) promql.Expr {
 
 // withoutToken returns the share of each model's requests that were given up before their first token, while others
 // were served and none waited in a queue: a rank or an engine hangs, or KV cache does not arrive. The share must exceed
-// 1%, and twice the share that clients gave up the day before or usually give up. If it has fallen by a quarter within
-// five minutes, clients no longer give up.
+// 1%, and twice the share on which clients gave up the day before or usually give up. If it has fallen by a quarter
+// within five minutes, clients no longer give up.
 func withoutToken() promql.Expr {
 	share := now("without_token")
 	served := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), pageWindow))

@@ -19,7 +19,8 @@ func TestSecondFaultNamesWhatIsNew(t *testing.T) {
 	}
 }
 
-// TestSecondFaultIsNoGrowth pages when half of the requests are late. That nearly all are late later is no news.
+// TestSecondFaultIsNoGrowth pages when half of the requests are late. It is no news if nearly all requests are late
+// afterwards.
 func TestSecondFaultIsNoGrowth(t *testing.T) {
 	t.Parallel()
 	if said := secondFault(t, 0.5, 0.99); said != "" {
@@ -27,7 +28,8 @@ func TestSecondFaultIsNoGrowth(t *testing.T) {
 	}
 }
 
-// secondFault returns what LLMSecondFault says when the share of late requests, and the prefix cache, change within a burst.
+// secondFault returns the text of LLMSecondFault when the share of late requests, and the prefix cache, change within a
+// burst.
 func secondFault(t *testing.T, before, after float64) (said string) {
 	t.Helper()
 	sim := loaded(t, rules.Groups(rules.Options{}))

@@ -37,7 +37,7 @@ type replica struct {
 	warm                          bool
 	inside                        float64 // requests that ran or waited at the last reading
 	unscheduled                   float64 // seconds to the first token outside the scheduler
-	unserved                      float64 // requests per minute that clients give up before the first token
+	unserved                      float64 // requests per minute on which clients give up before the first token
 	condition                     string  // of its GPU, for which it must leave service
 	lost, pinned                  float64 // KV transfers, of requests; host memory
 	held, loads                   float64 // requests that wait for a grammar; seconds per request of loads from host memory
@@ -262,7 +262,7 @@ func TestVerdict(t *testing.T) {
 		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) {
 			r.busy, r.itl, r.running, r.prompt, r.output, r.queue = 0.4, 0.06, 30, 3600, 60, 0.24
 		}},
-		// tokens come no later: its GPU has little to do
+		// tokens are not late: its GPU has little to do
 		{"nothing stands out yet.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.queue = 0.4, 30, 0.24 }},
 		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
 		{"queueing. More requests wait or are refused (30) than run.", slo.TTFT, true, func(r *replica) {
@@ -316,7 +316,7 @@ func TestVerdict(t *testing.T) {
 			"memory. Requests at p1 need 6 adapters, more than fit, most often sql.", slo.Availability, true,
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 30, 0.24, 6 },
 		},
-		{"queueing. More requests wait or are refused (120) than run.", slo.TTFT, false, // the steps hold more prompt tokens
+		{"queueing. More requests wait or are refused (120) than run.", slo.TTFT, false, // each step computes more prompt tokens
 			func(r *replica) { r.hits, r.itl, r.waiting, r.queue = 0.33, 0.08, 40, 0.24 }},
 		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of them fills a step
 			func(r *replica) { r.prompt, r.running, r.waiting, r.queue = 4500, 1, 9, 0.24 }},

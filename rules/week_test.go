@@ -103,7 +103,8 @@ func clock(at time.Duration) (weekday int, hourOfDay float64) {
 	return int(at/day) % 7, (at % day).Hours()
 }
 
-// office returns the traffic of people at work: a hill over the day, a third of that at weekends, and little at night.
+// office returns the traffic of people at work. It rises and falls over the day, is a third as high at weekends, and is
+// low at night.
 func office(peak float64) func(time.Duration) float64 {
 	return func(at time.Duration) float64 {
 		weekday, h := clock(at)

@@ -127,8 +127,8 @@ func twice(t *testing.T, query string) (families []string) {
 	return families
 }
 
-// A runbook to which no alert and no clue leads must be linked from a runbook to which they lead, because nobody
-// looks for a runbook in an incident.
+// If no alert or clue leads to a runbook, a runbook to which one leads must link to it, because nobody looks for a
+// runbook in an incident.
 func TestPagesAreReached(t *testing.T) {
 	linked, led := map[string]bool{}, map[string]bool{}
 	for _, c := range rules.Clues() {

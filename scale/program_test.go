@@ -141,7 +141,8 @@ func get(url string) (code int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// free returns addresses at which nothing listens. free holds all addresses until it knows the last.
+// free returns addresses at which nothing listens. It keeps each address open until it has found all of them, so that
+// they differ.
 func free(t *testing.T, n int) []string {
 	t.Helper()
 	var all []string

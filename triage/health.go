@@ -227,7 +227,7 @@ func (j *judge) health(m subject, v *Verdict, t traffic, burns []burn, all []Sus
 	return nil
 }
 
-// silence matches the reasons for which a metrics endpoint that does not answer cannot be read.
+// silence matches the reasons for which a metrics endpoint counts as silent: its server does not answer, or fails.
 var silence = regexp.MustCompile(`^(unreachable|connection_closed|timeout|truncated|http_5..)$`)
 
 // blocked names the gateways that have workers but may send requests to no worker.

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestDraw plays a fixed seed with users who suffer and a person who is woken.
+// TestDraw plays a fixed seed in which users suffer and a page is sent.
 func TestDraw(t *testing.T) {
 	if s, err := playDraw(t.Context(), 4529, io.Discard); err != nil || s.Class != "all-refused" || !s.Incident || s.Pages != 1 ||
 		!s.Page.Right {

@@ -55,7 +55,7 @@ func (o doctorOptions) compare(ctx context.Context, out, progress io.Writer) (st
 	return compared.Status(), err
 }
 
-// bothSides reads nvidia-smi and the exporter: the exporter before and after nvidia-smi, if this runs now.
+// bothSides reads nvidia-smi and the exporter: the exporter before and after nvidia-smi, if nvidia-smi runs now.
 func (o doctorOptions) bothSides(ctx context.Context, progress io.Writer) (document []byte, readings []*doctor.Reading, sameTime bool,
 	err error,
 ) {

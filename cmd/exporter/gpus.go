@@ -72,13 +72,14 @@ type gpuSource interface {
 	GPUs() []gpu.Identity
 }
 
-// either combines NVML with another exporter's page, read while NVML cannot be used. Each GPU has one source.
+// either combines NVML with another exporter's metrics page, which is read while NVML cannot be used. Each GPU has one
+// source.
 type either struct {
 	nvml *gpu.Collector
 	page *page.Collector
 }
 
-// last returns the GPUs that the metrics page last reported, and whether the page replaces NVML.
+// last returns the GPUs that the metrics page last reported, and whether the metrics page replaces NVML.
 func (e either) last() (said page.Snapshot, stands bool) {
 	said, up := e.page.Last()
 	stands = up && e.nvml.Down()
@@ -111,8 +112,8 @@ func (e either) Collect(ch chan<- prometheus.Metric) {
 // pages lists the addresses that auto tries: the defaults of dcgm-exporter and of AMD's device-metrics-exporter.
 var pages = []string{"http://localhost:9400", "http://localhost:5000"}
 
-// newPage builds the collector of another exporter's metrics page. The page is read only while needed, and log follows
-// the kernel log.
+// newPage builds the collector of another exporter's metrics page. The metrics page is read only while needed, and log
+// follows the kernel log.
 func (o gpuOptions) newPage(limits scrape.Limits, needed func() bool, log func() *gpu.KernelLog, urls ...string) (*page.Collector, error) {
 	if len(urls) > 1 && o.sourceHTTP != "" {
 		return nil, errors.New("--gpu.source-http-config needs --gpu.source=URL: with auto, any program on the port would get the credentials")
@@ -206,7 +207,7 @@ func (n *node) stopped(w health.Workload) bool {
 	})
 }
 
-// startOwnership starts to look for the engines and pods on the GPUs. seen says which GPUs there are.
+// startOwnership starts to look for the engines and pods on the GPUs. seen reports which GPUs exist.
 func (n *node) startOwnership(ctx context.Context, o gpuOptions, cluster *kube.Cluster, seen ownership.Options) {
 	if cluster != nil && o.podResources != "" {
 		devices := cluster.Slices()

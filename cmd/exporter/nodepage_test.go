@@ -409,7 +409,8 @@ func TestRunbooksAreUsedByClicks(t *testing.T) {
 	}
 }
 
-// TestNodePageAccessible checks the exporter's web pages with axe-core, by day and by night, on a screen and on a phone.
+// TestNodePageAccessible checks the exporter's web pages with axe-core, in light and dark colours, on a screen and on a
+// phone.
 func TestNodePageAccessible(t *testing.T) {
 	file := os.Getenv("AXE")
 	if file == "" {

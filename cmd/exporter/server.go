@@ -126,8 +126,8 @@ func (s *server) handler() http.Handler {
 }
 
 // ownOrigin refuses requests that another site made a browser send, if the requests change state and come from another
-// origin. If the server listens only on loopback, it also refuses requests to another host name, because a site may
-// have pointed its name here.
+// origin. If the server listens only on loopback, it also refuses requests to another host name, because another site
+// may have pointed its name at this machine.
 func ownOrigin(listen *web.FlagConfig, h http.Handler) http.Handler {
 	h = http.NewCrossOriginProtection().Handler(h)
 	if listen == nil || listen.WebListenAddresses == nil || !slices.ContainsFunc(*listen.WebListenAddresses, loopback) ||

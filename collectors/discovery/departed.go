@@ -18,8 +18,8 @@ const (
 	loadsFor = 20 * time.Minute
 )
 
-// podStore keeps the pods in sync with the API server, and remembers deleted pods. It does not know pods that were
-// deleted while the exporter did not watch.
+// podStore keeps the pods in sync with the API server, and remembers deleted pods. It misses pods that were deleted
+// while the exporter did not watch.
 type podStore struct {
 	*kube.Store[pod]
 	departed *departed

@@ -1,10 +1,10 @@
 // Package discovery finds the engines of this node, so that users need not list them.
 //
-// A source names possible places of engines: the ports of this node's pods (apiserver.go, pods.go, sockets.go), or
-// the listening ports of processes that hold a GPU (processes.go). A place becomes a target once an engine has
-// answered there, and stays a target as long as its source names it, even if the engine no longer answers. If one
-// engine answers at several places of a pod, only one of them becomes a target (same.go). If a source fails, the
-// places that it named last remain.
+// A source names possible places of engines: the ports of this node's pods (apiserver.go, pods.go, sockets.go), or the
+// listening ports of processes that use a GPU (processes.go). A place becomes a target once an engine has answered
+// there, and stays a target as long as its source names it, even if the engine no longer answers. If one engine answers
+// at several places of a pod, only one of them becomes a target (same.go). If a source fails, the places that it named
+// last remain.
 package discovery
 
 import (
@@ -53,7 +53,7 @@ type rank int
 
 const (
 	ofConfiguration rank = iota - 1 // already a target
-	ofEngine                        // a port of a container, or a process, that holds a GPU
+	ofEngine                        // a port of a container that has a GPU, or of a process that uses one
 	ofAnnotation                    // the port that Prometheus' annotation names
 	ofOther                         // a port of another container
 )

@@ -372,8 +372,8 @@ func listener(t *testing.T) (address string, pid int) {
 	return address, pid
 }
 
-// TestListenerOfGPUProcess checks that a process that holds a GPU, as NVML would name it, and listens on a chosen
-// port is found through the real /proc. A process that has ended is shown as down for a while.
+// TestListenerOfGPUProcess checks that a process is found through the real /proc if it listens on a chosen port and
+// NVML names it as a user of a GPU. A process that has ended is shown as down for a while.
 func TestListenerOfGPUProcess(t *testing.T) {
 	address, pid := listener(t)
 	held := func() []gpu.Process { return []gpu.Process{{PID: pid}} }

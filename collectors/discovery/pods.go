@@ -160,8 +160,8 @@ func (p *pod) address() string {
 	return p.Status.PodIP
 }
 
-// places returns the ports of a pod at which an engine may answer. Only pods that hold a GPU or declare an engine
-// are probed: the ports of other pods are not touched.
+// places returns the ports of a pod at which an engine may answer. Only pods that have a GPU or declare an engine are
+// probed: the ports of other pods are not touched.
 func (p *pod) places() ([]Place, error) {
 	notes := p.Metadata.Annotations
 	declared, err := ports(notes[AnnotationPort], AnnotationPort)
@@ -324,7 +324,7 @@ func (p *pod) owners() map[int]*container {
 	return owners
 }
 
-// engines returns the containers that hold a GPU; in a pod without a GPU, its regular containers.
+// engines returns the containers that have a GPU; in a pod without a GPU, its regular containers.
 func (p *pod) engines() (all []*container) {
 	for i := range p.Spec.Containers {
 		all = append(all, &p.Spec.Containers[i])

@@ -20,8 +20,8 @@ const (
 	processMemory = 15 * time.Minute
 )
 
-// Processes supplies places on a host without an orchestrator: the listening ports of processes that hold a GPU,
-// and of their relatives. It finds only what this process may read: see package proc.
+// Processes supplies places on a host without an orchestrator: the listening ports of processes that use a GPU, and of
+// their relatives. It finds only what this process may read: see package proc.
 type Processes struct {
 	procfs  string
 	running func() []gpu.Process

@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
-// compareAgain is the pause before the metrics pages of one pod are compared again, while a page is left out, or
-// two pages report too little for a comparison.
+// compareAgain is the pause before the metrics pages of one pod are compared again, while a metrics page is left out,
+// or two metrics pages report too little for a comparison.
 const compareAgain = time.Minute
 
 // comparison holds the engines of a pod that were compared, and the time of the next comparison.
@@ -67,8 +67,8 @@ func (f *Finder) tellApart(ctx context.Context) {
 	wg.Wait()
 }
 
-// compare reads the metrics pages of a pod's engines twice in the same order, so that each metrics page lies between
-// two readings of every metrics page before it.
+// compare reads the metrics pages of a pod's engines twice in the same order, so that each metrics page is read between
+// the two readings of every earlier metrics page.
 func (f *Finder) compare(ctx context.Context, pod string, places []Place) {
 	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
 	defer cancel()

@@ -39,9 +39,9 @@ func TestB2_UsageSummedOverRanks(t *testing.T) {
 }
 
 func TestB3_CounterReadAsGauge(t *testing.T) {
-	// nv_inference_exec_count is a counter, and the running requests of Triton's core are not said.
+	// nv_inference_exec_count is a counter, and Triton's core does not report running requests.
 	page(t, "triton/core-only.prom").want(t, `llm_engine_requests_running`)
-	// A source with another type than the table's is refused, and said to be.
+	// A source with another type than in the table is refused, and the refusal is reported.
 	s := parse(t, mapped(t, "# TYPE vllm:num_requests_running counter\nvllm:num_requests_running{model_name=\"m\",engine=\"0\"} 7\n"+
 		"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{model_name=\"m\",engine=\"0\"} 3\n"))
 	s.want(t, `llm_engine_requests_running`)
@@ -185,7 +185,7 @@ func TestB14_FirstTokenTimesOfAnswersThatAreNotStreamed(t *testing.T) {
 	s := page(t, "sglang/v0.5.17-streaming.prom")
 	s.want(t, `llm_engine_time_to_first_token_seconds_count`, 1658)
 	s.want(t, `llm_engine_request_duration_seconds_count`, 1651+708)
-	// If they cannot be distinguished, the series shows this.
+	// If such answers cannot be distinguished, the quality is "approximate".
 	page(t, "sglang/v0.5.10-all-schedulers.prom").
 		want(t, `llm_engine_metric_source_info{metric="llm_engine_time_to_first_token_seconds",quality="approximate"}`, 1)
 }

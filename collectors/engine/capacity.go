@@ -241,8 +241,8 @@ func (t *target) forecast(s *snapshot) {
 	}
 }
 
-// learner returns the learner of a unit: a new one if a setting has another value than the learner knows. While an
-// engine restarts, some settings are not known yet, such as those on the command line. They do not count as changed.
+// learner returns the learner of a unit: a new one if a setting has changed since the learner began. While an engine
+// restarts, some settings are not known yet, such as those on the command line. They do not count as changed.
 func (t *target) learner(u *sizing) *learner {
 	l := t.learners[u.known[capacity.Known]]
 	if l != nil && l.from == t.recorded {
@@ -267,7 +267,7 @@ func (t *target) learner(u *sizing) *learner {
 	return l
 }
 
-// differs reports whether a setting has another value than the learner knows.
+// differs reports whether a setting has changed since the learner began.
 func (l *learner) differs(settings map[metrics.Setting]string) bool {
 	for setting, value := range settings {
 		if old, known := l.with[setting]; known && !same(setting, old, value) {

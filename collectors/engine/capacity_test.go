@@ -123,8 +123,8 @@ func TestRestartsKeepCapacity(t *testing.T) {
 	}
 }
 
-// TestUnobservedCapacity checks that engines without histograms say why their capacity is unknown. A server that
-// generates no tokens, and a gateway, say nothing.
+// TestUnobservedCapacity checks that engines without histograms report why their capacity is unknown. A server that
+// generates no tokens, and a gateway, report nothing.
 func TestUnobservedCapacity(t *testing.T) {
 	const known = "llm_engine_capacity_known"
 	objectives := []slo.Objective{objective(t, "ttft", slo.TTFT, "500ms", "99%"), objective(t, "itl", slo.ITL, "50ms", "99%")}

@@ -161,7 +161,7 @@ func TestEnsembles(t *testing.T) {
 	e.show(beside(page, "late", 3))
 	s = parse(t, exposition(t, c))
 	s.want(t, fmt.Sprintf(good, "late"), 3)
-	e.show(beside(beside(page, "late", 3), "unloading", 3)) // does not answer; the knowledge about the other models stays
+	e.show(beside(beside(page, "late", 3), "unloading", 3)) // this query gets no answer; what is known about the other models stays
 	s = parse(t, exposition(t, c))
 	s.want(t, fmt.Sprintf(good, "search"), 100)
 	s.want(t, fmt.Sprintf(good, "bert"))

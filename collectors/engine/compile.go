@@ -353,8 +353,8 @@ func older(a, b string) bool {
 }
 
 // only looks up the value of a carried label, for series that lack the label. If all other series of the metrics page
-// have the same value, that value holds. Without any value it returns the argument otherwise, and with several values
-// an empty string.
+// have the same value, that value holds. If there is no value, only returns the argument "otherwise"; if there are
+// several, an empty string.
 func (c *compiler) only(d *Dialect, to, otherwise string) string {
 	seen := map[string]bool{}
 	for _, carry := range d.Labels {

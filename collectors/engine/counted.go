@@ -15,8 +15,8 @@ const (
 	// An engine is warm once it has given warmAfter answers and no request has waited for warmFor.
 	warmAfter = 10
 	warmFor   = time.Minute
-	// The start of an engine explains why requests wait, until coldFor after the start, and until coldAfter after a
-	// request last waited.
+	// The start of an engine explains a wait if the engine started at most coldFor ago and a request waited at most
+	// coldAfter ago.
 	coldFor   = 15 * time.Minute
 	coldAfter = 5 * time.Minute
 	// waited is how many seconds requests must have waited, on average, to show that the queue was not empty between two readings.

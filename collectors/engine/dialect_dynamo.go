@@ -152,8 +152,8 @@ func dynamoRefused(as metrics.Outcome, failures, counted []*labels.Matcher) Row 
 	}
 }
 
-// dynamoWorker reads what Dynamo adds to the metrics page of the engine that a worker runs. Its rows carry no
-// versions: the version of the metrics page is the engine's.
+// dynamoWorker reads what Dynamo adds to the metrics page of the engine that a worker runs. Its rows name no versions,
+// because the version of the metrics page is the engine's.
 var dynamoWorker = Dialect{
 	Runtime:    metrics.Dynamo,
 	Source:     "dynamo lib/runtime/src/metrics/prometheus_names.rs",

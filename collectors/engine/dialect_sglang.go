@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// sglang reads SGLang, which always runs Prometheus' multiprocess mode. Scheduler metrics carry
-// ranks; latencies come from the tokenizer process and do not.
+// sglang reads SGLang, which always runs Prometheus' multiprocess mode. Metrics of the scheduler have the ranks as
+// labels. Latencies come from the tokenizer process and have no ranks.
 var sglang = Dialect{
 	Runtime: metrics.SGLang,
 	Source: "sglang srt/metrics/collector.py (to 0.5.9), srt/observability/metrics_collector.py (from 0.5.10), " +

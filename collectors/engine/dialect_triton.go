@@ -285,8 +285,8 @@ func tritonModels(chains map[string]Chain) func(string) string {
 	}
 }
 
-// askedFor lets only the models that clients request count. Without this knowledge, only a model with the usual name of
-// an ensemble counts.
+// askedFor lets only the models that clients request count. If it is unknown which models clients request, only a model
+// with the usual name of an ensemble counts.
 func askedFor(p *scrape.Page, id Identity) func(string) string {
 	if id.Chains != nil {
 		return tritonModels(id.Chains)

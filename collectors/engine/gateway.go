@@ -45,8 +45,8 @@ func engineFailures(r Row, failed Count) Row {
 	return r
 }
 
-// ownPage returns, of the dialects that recognise a metrics page, the owners of the page. On a gateway's metrics page,
-// the families of engines are copies. On an engine's metrics page, the families of a sidecar are not the engine's.
+// ownPage returns, of the dialects that recognise a metrics page, its owners. On a gateway's metrics page, the families
+// of engines are copies. On an engine's metrics page, the families of a sidecar are not the engine's.
 func ownPage(found []*Dialect) []*Dialect {
 	gateway := func(d *Dialect) bool { return d.Role == metrics.GatewayRole }
 	if i := slices.IndexFunc(found, func(d *Dialect) bool { return gateway(d) && !d.Sidecar }); i >= 0 {
@@ -94,8 +94,8 @@ type Shown struct {
 }
 
 // ownModel returns the model of series without a model's name: the only model on the metrics page. If a server works
-// for several models, its page must also show models without requests, because the only name may be the first model
-// requested.
+// for several models, its metrics page must also show models without requests, because the only name may be the first
+// model requested.
 func (c *compiler) ownModel(d *Dialect, otherwise string) string {
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole && !d.Shared {
 		return c.only(d, metrics.LabelModel, otherwise)

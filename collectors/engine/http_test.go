@@ -21,7 +21,7 @@ func TestFailedAnswersCount(t *testing.T) {
 		series, outcome string // none: not counted
 		bad             float64
 	}{
-		{`http_requests_total{handler="/v1/chat/completions",method="POST",status="2xx"} 7`, "", 0}, // a finished request of the engine's already
+		{`http_requests_total{handler="/v1/chat/completions",method="POST",status="2xx"} 7`, "", 0}, // the engine has counted this request
 		{`http_requests_total{handler="/v1/chat/completions",method="POST",status="4xx"} 7`, "invalid", 0},
 		{`http_requests_total{handler="/v1/chat/completions",method="POST",status="429"} 7`, "rejected", 7}, // codes not grouped
 		{`http_requests_total{handler="/v1/chat/completions",method="POST",status="5xx"} 7`, "error", 7},

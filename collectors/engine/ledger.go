@@ -36,7 +36,7 @@ type Ledger struct {
 	known    int               // replicas
 	lives    map[string]*lives // by series of llm_engine_restarts_total
 
-	tallying sync.Mutex          // guards the next field: two collectors read a page while the configuration changes
+	tallying sync.Mutex          // guards the next field: two collectors read a metrics page while the configuration changes
 	tallies  map[string]*tallies // by the address of the metrics page
 }
 

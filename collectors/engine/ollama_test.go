@@ -31,7 +31,7 @@ func TestOllama(t *testing.T) {
 	e.page = readPage(t, "ollama/0.12.6-two-on-cpu.json")
 	s = parse(t, exposition(t, c))
 	s.want(t, `llm_engine_models_loaded`, 1, 1)
-	s.want(t, `llm_engine_model_unload_time_seconds{model_name="gemma3:27b"}`) // stays for good
+	s.want(t, `llm_engine_model_unload_time_seconds{model_name="gemma3:27b"}`) // stays permanently
 	s.want(t, `llm_engine_model_unload_time_seconds`, 1782995400)
 	e.page = readPage(t, "ollama/0.12.6-idle.json")
 	s = parse(t, exposition(t, c))

@@ -31,8 +31,8 @@ type answerer struct {
 }
 
 // refusals lets tallies decide how to count requests that an answerer refused as invalid. A tally begins with the good
-// answers, because many metrics pages have no series of refusals before the first one. After a restart a page has no
-// series of good answers before the first one, and the tally remembers them.
+// answers, because many metrics pages have no series of refusals before the first one. After a restart a metrics page
+// has no series of good answers before the first one, so the tally remembers that series.
 func (c *compiler) refusals(entries []entry) (all []entry) {
 	good, invalid, refused := map[answerer][]entry{}, map[answerer][]entry{}, map[answerer][]entry{}
 	var order []answerer

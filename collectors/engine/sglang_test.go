@@ -57,8 +57,8 @@ func TestUnstreamedClientsThatLeave(t *testing.T) {
 	p.last.want(t, metrics.Requests.Name+`{outcome="invalid"}`, 3)
 }
 
-// TestStreamsOfAnImitation checks metrics pages that do not say which requests are streamed. Their answers are counted when a
-// stream begins, so streams that run are not refused, and an answer whose client left is not good.
+// TestStreamsOfAnImitation checks metrics pages that do not show which requests are streamed. Their answers are counted
+// when a stream begins, so streams that run are not refused, and an answer whose client left is not good.
 func TestStreamsOfAnImitation(t *testing.T) {
 	p := play(t, "sglang/v0.5.23-loaded.prom")
 	p.order = slices.DeleteFunc(p.order, func(line string) bool { return strings.Contains(line, `is_streaming="false"`) })

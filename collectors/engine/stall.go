@@ -439,7 +439,7 @@ func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
 	wait := p.wait(r, d)
 	more := !p.more.IsZero() && (!r.files || p.givers > 0 || p.ofClients(r.at))
 	stands := r.at.Sub(p.busy)
-	owed := len(u.good) == 0 || p.due(r.at, stands) >= manyDue && r.load >= 2 // a single request may be the last of the evening
+	owed := len(u.good) == 0 || p.due(r.at, stands) >= manyDue && r.load >= 2 // a single request may be the last one for hours
 	switch works := p.works(r); {
 	case works && stands >= d && (owed || r.at.Sub(p.ended) <= d/2):
 		return p.busy

@@ -517,7 +517,7 @@ func TestModelOfSeriesThatNameNone(t *testing.T) {
 		"vllm:num_requests_running gauge\n"
 	const running = "vllm:num_requests_running{engine=\"0\",model_name=\"%\"} 1\n"
 	one, two := strings.ReplaceAll(running, "%", "a"), strings.ReplaceAll(running, "%", "b")
-	// The only model of the metrics page has it; of two, nobody knows which.
+	// If the metrics page has one model, the capacity belongs to it. If there are two models, the owner is unknown.
 	parse(t, mapped(t, config+one)).want(t, `llm_engine_kv_cache_capacity_tokens{model_name="a"}`, 4096)
 	e := serve(t, config+one+two)
 	e.documents["/v1/models"] = identity(t, "vllm-models.json")
@@ -644,7 +644,7 @@ func TestUserMapping(t *testing.T) {
 	s.want(t, `llm_engine_requests_total{outcome="success"}`, 9)
 	s.want(t, `llm_engine_requests_total{outcome="error"}`, 1)
 
-	// A known engine can be taught more; what it says itself stays.
+	// A mapping may add quantities to a known engine. What the engine itself reports stays.
 	fork := "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\",engine=\"0\"} 1\n" +
 		"# TYPE fork_waiting gauge\nfork_waiting{model_name=\"m\",engine=\"0\"} 5\n"
 	c = collectorFor(t, []TargetConfig{{URL: serve(t, fork).URL}}, Mapping{

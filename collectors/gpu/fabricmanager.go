@@ -23,7 +23,7 @@ const managerCommand = "nv-fabricmanage"
 // managerSearch is the interval of the searches for a fabric manager among all processes, if no NVSwitch requires one.
 const managerSearch = 5 * time.Minute
 
-// fabricManager tells whether the fabric manager runs, the process that connects a node's GPUs through its NVSwitches.
+// fabricManager reports whether the fabric manager runs. This process connects a node's GPUs through its NVSwitches.
 // After the process dies, GPUs may keep its last state, so NVML does not show the loss.
 type fabricManager struct {
 	switches int

@@ -236,9 +236,9 @@ func TestLeftOutOfABatch(t *testing.T) {
 	n.stop()
 }
 
-// TestDearFieldIsSlow checks that a field that alone takes more than a tenth of the budget is read with the slow
-// readings, and stays on the metrics page. An H200 takes 3 to 9 ms for its energy, which stretched the interval of
-// all readings to 22 s.
+// TestDearFieldIsSlow checks a field that takes more than a tenth of the budget by itself: it is read with the slow
+// readings, and stays on the metrics page. Reading the energy of an H200 takes 3 to 9 ms, which stretched the interval
+// of all readings to 22 s.
 func TestDearFieldIsSlow(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)

@@ -385,8 +385,8 @@ func unregistered(v *view) (float64, bool) {
 	return 0, false
 }
 
-// driverless reports whether nothing reads the node's GPUs although this is not configured. If NVML is read, NVML decides: a metrics page is
-// only a fallback.
+// driverless reports whether nothing reads the node's GPUs although something should. If NVML is read, NVML decides: a
+// metrics page is only a fallback.
 func driverless(v *view) (float64, bool) {
 	if gpus, ok := v.most(metrics.GPUExpected); ok && gpus == 0 {
 		return 0, true

@@ -298,7 +298,7 @@ func TestDenseNode(t *testing.T) {
 	}
 }
 
-// TestGolden compares the whole metrics page of a node where a pod's engine holds a GPU.
+// TestGolden compares the whole metrics page of a node where a pod's engine has a GPU.
 func TestGolden(t *testing.T) {
 	f := newFakeKubelet(t, pod("p", device("nvidia.com/gpu", uuid0), device("rdma/hca", "0")))
 	f.start(t)

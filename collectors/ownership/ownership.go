@@ -63,8 +63,9 @@ type Options struct {
 	GPUs func() []gpu.Identity
 	// Instances returns the MIG devices of the node: (*gpu.Collector).Instances.
 	Instances func() []gpu.Instance
-	// Owners returns which container has which GPU, according to another exporter's metrics page: (*page.Collector).Owners. That page
-	// is trusted for pods about which the kubelet reports nothing. Default: there is no such metrics page.
+	// Owners returns which container has which GPU, according to another exporter's metrics page:
+	// (*page.Collector).Owners. That metrics page is trusted for pods about which the kubelet reports nothing. Default:
+	// there is no such metrics page.
 	Owners func() []gpu.Owner
 	// Commands is called at each scan with the command lines of the process that serves a target's metrics and of its
 	// parents, the process first. Nil means that command lines are not read.

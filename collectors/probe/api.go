@@ -25,7 +25,7 @@ type piece struct {
 	failed             bool // the message is an error
 }
 
-// token reports whether the message carries a token.
+// token reports whether the message contains a token.
 func (p piece) token() bool { return p.visible != "" || p.reasoning != "" || p.tool }
 
 // marked names the user of synthetic requests, for readers of an engine's log.

@@ -395,7 +395,7 @@ func (c *Collector) charge(p *Probe, r *result) int {
 	case prompt == 0:
 		assumed = p.assumed
 	default:
-		p.assumed = min(prompt, p.cfg.TokensPerHour-p.cfg.MaxTokens) // a wrong number blocks the probe for an hour, not for good
+		p.assumed = min(prompt, p.cfg.TokensPerHour-p.cfg.MaxTokens) // a wrong number blocks the probe for an hour, not permanently
 	}
 	if completion == 0 {
 		assumed += p.cfg.MaxTokens

@@ -188,7 +188,7 @@ func TestBudget(t *testing.T) {
 		}
 	}
 
-	// An absurd number blocks the probe for an hour, not for good.
+	// An absurd number blocks the probe for an hour, not permanently.
 	p = probing(t, answering(t, script(word("one"), finish, usage("900000", "8"), done)).URL)
 	collecting().once(t.Context(), p, time.Now())
 	if p.take(p.cost(), p.cfg.TokensPerHour) != nil {

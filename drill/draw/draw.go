@@ -86,7 +86,7 @@ func New(seed uint64) Draw {
 // that the causes assume.
 func fleet(r *rand.Rand) (f world.Fleet, speed float64) {
 	p := drill.NewProfile("drawn")
-	// Arrivals of each replica, per second: the usual hardware carries about 50 of the usual length.
+	// Arrivals of each replica, per second: the usual hardware serves about 50 of the usual length.
 	p.Arrivals, p.Swing = between(r, 0.02, 15), 0.6*r.Float64()
 	p.Period = pick(r, 2*time.Minute, 2*time.Minute, 15*time.Minute, 4*time.Hour)
 	p.PromptTokens, p.OutputTokens, p.CacheHits = between(r, 300, 1500), between(r, 60, 250), 0.8*r.Float64()

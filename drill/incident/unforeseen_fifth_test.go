@@ -18,7 +18,8 @@ import (
 )
 
 // This file holds fourteen incidents that a fifth tester took from public threads. The right answers were committed
-// before the first play, in which eight of the ten faults were right and nobody was woken by the harmless ones.
+// before the first play, in which the pages of eight of the ten faults were right, and the harmless incidents woke
+// nobody.
 
 // l40sBF16 is an L40S with weights in BF16 (NVIDIA L40S datasheet).
 var l40sBF16 = drill.Hardware{Name: "NVIDIA L40S", Bandwidth: 864e9, FLOPS: 362e12, Memory: 48e9}
@@ -85,7 +86,7 @@ func fifthSmall() []unforeseen {
 	return []unforeseen{half, typo}
 }
 
-// fifthHardware are faults of GPUs and of links that others feel.
+// fifthHardware are faults of GPUs and links from which other parts suffer.
 func fifthHardware() []unforeseen {
 	experts := profile("qwen3-moe-ep8", 1)
 	experts.GPU, experts.Weights = h200BF16, drill.Weights{Parameters: 32.8e9, Bytes: 2, KVBytesPerTok: 262144, Attention: 4 * 64 * 40 * 128}
@@ -176,7 +177,7 @@ func embeds(from, to time.Duration, rate float64) (faults []incident.Fault) {
 	return faults
 }
 
-// fifthTraffic are faults of clients, of balancers and of what requests carry.
+// fifthTraffic are faults of clients, of balancers and of the content of requests.
 func fifthTraffic() []unforeseen {
 	reindex := unforeseen{
 		name: "reindex-then-chat-hangs",

@@ -14,7 +14,8 @@ import (
 )
 
 // This file holds fourteen incidents that a fourth tester took from public threads. The right answers were committed
-// before the first play, in which seven of the ten faults were right and nobody was woken by the harmless ones.
+// before the first play, in which the pages of seven of the ten faults were right, and the harmless incidents woke
+// nobody.
 
 // Hardware of the incidents below, from the vendors' data sheets, but for the GB10's arithmetic: its FLOPS are those that
 // llama.cpp reaches in reports, not the peak.

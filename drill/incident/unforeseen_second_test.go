@@ -22,7 +22,8 @@ func exporterOut(at, long time.Duration) []incident.Fault {
 	}
 }
 
-// unforeseenSecond are from a second tester. Seven of the ten faults were right at first, one was half right.
+// unforeseenSecond are from a second tester. At first, the pages of seven of the ten faults were right, and one was
+// half right.
 func unforeseenSecond() []unforeseen {
 	vllm, sglang := []metrics.Runtime{metrics.VLLM}, []metrics.Runtime{metrics.SGLang}
 	one := func(i int, do func(r *world.Replica)) func(*world.World) {

@@ -28,8 +28,8 @@ func unforeseenSeventh() []unforeseen {
 
 // seventhRushes are two rushes: one overloads the engines, the other only the gateway.
 func seventhRushes() []unforeseen {
-	// Demand exceeds what the engines carry, and GPUs that are busy all the time meet their power cap. The cap costs an eighth
-	// of the clock, the rush asks for four and a half times as much.
+	// Demand exceeds the engines' capacity, and GPUs that are always busy reach their power cap. The cap costs an
+	// eighth of the clock, but requests are 4.5 times as many as before.
 	launch := unforeseen{
 		name: "rush-hits-the-power-cap",
 		source: "rammsguns/llm-rig 97 (at the power limit in 40% of the samples, deliberately not treated as a fault); Azure/azurehpc 595 (SW " +
@@ -52,8 +52,8 @@ func seventhRushes() []unforeseen {
 		},
 	}
 
-	// Demand grows far below what the engines carry, but above what the gateway's own database carries. The gateway fails one
-	// request in eight by itself.
+	// Demand grows. It stays far below the engines' capacity, but exceeds that of the gateway's own database. The
+	// gateway fails one request in eight by itself.
 	pool := unforeseen{
 		name: "key-database-has-seventeen-connections",
 		source: "BerriAI/litellm 1714 (under high traffic «Timed out fetching a new connection from the connection pool», connection limit " +
@@ -114,9 +114,9 @@ func seventhShares() []unforeseen {
 	return []unforeseen{equal}
 }
 
-// seventhReleases are a release that fails requests on a part of the fleet, and one that is innocent.
+// seventhReleases are a release that fails requests on a part of the fleet, and one that is harmless.
 func seventhReleases() []unforeseen {
-	// A third of the fleet gets a release that answers some requests with an error. Whatever is older fails none.
+	// A third of the fleet gets a release that answers some requests with an error. The older replicas fail none.
 	parser := unforeseen{
 		name: "tool-parser-fails-on-a-third",
 		source: "vllm-project/vllm 7290 (500 Internal Server Error after the upgrade to 0.5.4), 25253 (500 with a reasoning parser and " +
@@ -150,7 +150,7 @@ func seventhReleases() []unforeseen {
 		parser.faults = append(parser.faults, breaks(at, true), breaks(at+3*time.Second, false))
 	}
 
-	// A GPU is too hot. Somebody hopes that the new release helps, restarts its engine with it, and it does not.
+	// A GPU is too hot. Somebody restarts its engine with the new release, which does not help.
 	upgrade := unforeseen{
 		name: "upgrade-does-not-cool",
 		source: "tensorflow/tensorflow 40042 (ever slower, and in the end it was the heat); rammsguns/llm-rig 97 (92 °C after 105 " +
@@ -177,7 +177,7 @@ func seventhReleases() []unforeseen {
 	return []unforeseen{parser, upgrade}
 }
 
-// seventhEngines are engines that stand still for ever longer, and one whose GPU others use.
+// seventhEngines are engines that stand still for longer and longer, and one whose GPU other programs use.
 func seventhEngines() []unforeseen {
 	// The engines of one kind stop for a while in every minute, each time a little longer. The engines of the other kind do not.
 	pauses := unforeseen{
@@ -234,7 +234,7 @@ func seventhEngines() []unforeseen {
 	return []unforeseen{pauses, transcoder}
 }
 
-// seventhCaches are a link between roles that comes and goes, and a tier that takes nothing any more.
+// seventhCaches are a link between roles that comes and goes, and a tier that stores nothing any more.
 func seventhCaches() []unforeseen {
 	// The network of two of three decode engines is slow for three minutes of every eight.
 	pd := profile("ministral-8b-drafts-pd", 3)
@@ -331,7 +331,7 @@ func seventhPools() []unforeseen {
 
 // seventhHarmlessRollouts must wake nobody: new engines beside the old ones, and a gateway that is rolled out.
 func seventhHarmlessRollouts() []unforeseen {
-	// A new release is started beside the old one, gets all traffic at once with empty caches, and does it easily.
+	// A new release is started beside the old one, gets all traffic at once with empty caches, and serves it easily.
 	switched := unforeseen{
 		name: "blue-green-in-one-switch",
 		source: "lablup/backend.ai 4978 (blue and green for model services, without downtime); katanemo/plano 319; deployah-dev/deployah 33 " +
@@ -372,7 +372,7 @@ func seventhHarmlessRollouts() []unforeseen {
 		switched.faults = append(switched.faults, then(time.Duration(8+3*i)*minute, func(w *world.World) { w.Traffic.CacheHits += 0.066 }))
 	}
 
-	// A gateway is rolled out three times, and each time it takes no connections for five seconds.
+	// A gateway is rolled out three times, and each time it accepts no connections for five seconds.
 	rolls := unforeseen{
 		name: "gateway-rolls-three-times",
 		source: "BerriAI/litellm 14334 (a rollout cuts what runs: no graceful shutdown); mnfst/llm-gateway 2326 (the old replica closes its " +

@@ -214,7 +214,7 @@ func sixthHardware() []unforeseen {
 	return []unforeseen{power}
 }
 
-// sixthRouting is a gateway that comes and goes, before few requests.
+// sixthRouting is a gateway that comes and goes while there are few requests.
 func sixthRouting() []unforeseen {
 	dies := unforeseen{
 		name: "litellm-dies-every-five-minutes",
@@ -343,7 +343,7 @@ func sixthCaches() []unforeseen {
 	return []unforeseen{network}
 }
 
-// sixthHarmless must wake nobody: requests that are no users', and engines that are killed on purpose.
+// sixthHarmless must wake nobody: requests that no user sent, and engines that are killed on purpose.
 func sixthHarmless() []unforeseen {
 	checks := unforeseen{
 		name: "health-checks-are-prompts",

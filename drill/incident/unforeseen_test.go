@@ -18,8 +18,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// This file holds incidents that a tester took from public threads. The right answers were written down before the first
-// play, in which eight of the fifteen faults were wrong. Since then they are examples like the others.
+// This file holds incidents that a tester took from public threads. The right answers were written down before the
+// first play, in which the pages of eight of the fifteen faults were wrong. Since then these incidents are examples
+// like the others.
 
 type unforeseen struct {
 	name, source, story string

@@ -12,8 +12,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// This file holds fourteen incidents that a third tester took from public threads. The right answers were committed before
-// the first play, in which seven of the eleven faults were right and nobody was woken by the harmless ones.
+// This file holds fourteen incidents that a third tester took from public threads. The right answers were committed
+// before the first play, in which the pages of seven of the eleven faults were right, and the harmless incidents woke
+// nobody.
 
 // at1 applies a change to one replica.
 func at1(at time.Duration, i int, do func(r *world.Replica)) incident.Fault {

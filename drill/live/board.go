@@ -79,8 +79,7 @@ func (s boards) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	// html/template has escaped the values from the storage.
-	// the reader has left
+	// html/template has escaped the values from the storage. If Write fails, the reader has left.
 	_ = site.Write(w, http.StatusOK, site.Page{
 		Title: s.all[i].Title(), Root: s.node, Style: boardCSS, Body: template.HTML(body.String()),
 		Script: boardJS,

@@ -105,7 +105,7 @@ func TestBoards(t *testing.T) {
 	b.Until("it says that it is stale", `document.getElementById("state").textContent.startsWith("The demo does not answer; it was: As of")`)
 }
 
-// accessible checks the open web page with axe-core, by day and by night, if AXE names axe.min.js.
+// accessible checks the open web page with axe-core, in light and dark colours, if AXE names axe.min.js.
 func accessible(t *testing.T, b *e2e.Browser) {
 	t.Helper()
 	file := os.Getenv("AXE")

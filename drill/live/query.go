@@ -67,7 +67,6 @@ func (p *Prometheus) serveQuery(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	// html/template has escaped the values from the reader and from the storage.
-	// the reader has left
+	// html/template has escaped the values from the reader and from the storage. If Write fails, the reader has left.
 	_ = site.Write(w, http.StatusOK, site.Page{Title: "Query", Root: p.boards.node, Style: boardCSS, Body: template.HTML(body.String())})
 }

@@ -96,10 +96,10 @@ func seconds(t *testing.T, printed string) (sum float64) {
 	return sum
 }
 
-// trueTimeLeft returns how long the users' budget lasts at the burn of a moment. The burn comes from the bad events
-// of the minute before and the minute after it. If these are fewer than ten, it comes from as many minutes before
-// and after as contain ten. Few events come by chance, and a growing burn differs from the burn of the minute
-// before and of the minute after.
+// trueTimeLeft returns how long the users' budget lasts at the burn of a moment. The burn comes from the bad events of
+// the minute before and the minute after it. If these are fewer than ten, it comes from as many minutes before and
+// after as contain ten. A few events may be chance, and a growing burn differs from the burn of the minute before and
+// of the minute after.
 func trueTimeLeft(p *Play, objective string, at time.Duration) (left, around time.Duration) {
 	for _, o := range p.Incident.Fleet.Configured() {
 		if o.Name == objective {

@@ -183,9 +183,9 @@ func (p *Play) run(ctx context.Context, enough func(firing []rulesim.Alert) bool
 // Step advances to a scrape, scrapes, and evaluates the rules that are due.
 func (p *Play) Step(t time.Duration) error { return p.step(t, false) }
 
-// step is like Step, but does not scrape between two scrapes. Long before an incident, nothing reads the clues or the
-// evaluations within a minute, so step leaves them out. Without these, a play with a long history takes a third less
-// time.
+// step is like Step, but does not scrape between two scrapes. Long before an incident, nothing reads the clues, and
+// nothing reads evaluations more often than once a minute, so step leaves them out. This saves a third of the time of a
+// play with a long history.
 func (p *Play) step(t time.Duration, longBefore bool) error {
 	p.World.Advance(t)
 	now := p.World.At(t)

@@ -22,8 +22,8 @@ type DCGM struct {
 	last  []byte
 }
 
-// ThrottleFields lists the fields in docs/operations.md. A configuration must add them so that alerts about lowered
-// clocks and memory errors work.
+// ThrottleFields lists fields of examples/dcgm-exporter/counters.csv. Alerts about lowered clocks and memory errors
+// need a configuration that adds these fields.
 var ThrottleFields = []string{
 	"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS",
 	"DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS",

@@ -63,7 +63,7 @@ func (f Fleet) Configured() []slo.Objective {
 	}
 	declared := slices.Clone(f.Objectives)
 	for i := range declared {
-		declared[i].Default = false // a fleet with its own objectives declares them
+		declared[i].Default = false // objectives of a fleet count as declared by its user
 	}
 	return declared
 }

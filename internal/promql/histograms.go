@@ -104,7 +104,7 @@ func histogramPart(name string) (base, part string) {
 	return name, ""
 }
 
-// counted returns the histogram whose observations a selector counts by their last bound.
+// counted returns the histogram whose number of observations a selector reads, from the bucket without an upper bound.
 func counted(s *parser.VectorSelector) (*parser.VectorSelector, bool) {
 	i := slices.IndexFunc(s.LabelMatchers, func(m *Matcher) bool { return m.String() == `le="+Inf"` })
 	if i < 0 {

@@ -104,8 +104,8 @@ func (s *Sim) needed(text string) (string, error) {
 	return n.text, nil
 }
 
-// without returns an expression without the parts that have no result, because they read series that are missing.
-// It returns nil if nothing is left. The result shares parts with the expression.
+// without removes from an expression the parts that have no result because the series that they read are missing. It
+// returns nil if nothing is left. The result shares parts with the expression.
 func without(e parser.Expr, missing func(name string) bool) parser.Expr {
 	around := func(copied parser.Expr, part *parser.Expr) parser.Expr {
 		if *part = without(*part, missing); *part == nil {

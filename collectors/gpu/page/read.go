@@ -328,7 +328,8 @@ var fromLog = []*metrics.Family{
 }
 
 // logged reports whether a family comes from the kernel log while the log is read. The log names a GPU by its PCI
-// address. If the metrics page lacks an address, XIDs still come from the page, because alerts need the GPU's name.
+// address. If the metrics page lacks an address, XIDs still come from the metrics page, because alerts need the GPU's
+// name.
 func (w *writer) logged(f *metrics.Family) bool {
 	return slices.Contains(fromLog, f) && (w.out.counts || f != metrics.GPUXIDErrors)
 }

@@ -51,7 +51,8 @@ type Row struct {
 	Fold func(v []float64) (float64, bool)
 	// Only, if set, reports whether a series with these labels counts.
 	Only func(l labels.Labels) bool
-	// Carry turns a label of the page into a label of the series. A row without the label means: no event yet.
+	// Carry turns a label of the metrics page into a label of the series. If a row lacks the label, there was no event
+	// yet.
 	Carry metrics.Carry
 	// Split turns one number into several, by the values of the label By.
 	Split func(v float64) map[string]float64
