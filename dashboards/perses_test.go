@@ -189,8 +189,9 @@ func TestPersesSaysTheSame(t *testing.T) {
 // inWords matches a query that names the default objectives in words.
 var inWords = regexp.MustCompile(`^(?:label_replace\(){4}(.*?)(?:, "slo", "[a-zA-Z ]+", "slo", "[a-z_]+"\)){4}$`)
 
-// TestPersesSpeaksInWords checks that Perses, which renames no series and maps no value to a name of its series, names objectives in
-// words, shows how many objectives have budget left instead of a share, and draws no limit as a good or a bad value.
+// TestPersesSpeaksInWords checks dashboards for Perses, which cannot rename a series or map a value to the name of its
+// series. They name objectives in words, show how many objectives have budget left instead of a share, and draw no
+// limit as a good or a bad value.
 func TestPersesSpeaksInWords(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {

@@ -255,7 +255,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// ownRunbooks are at the address that generated files have.
+// ownRunbooks sets the address of runbooks that generated files have.
 const ownRunbooks = `prometheusRule.runbookURL="` + rules.DefaultRunbookURL + `"`
 
 // byName returns groups of rules by their names: an object per subject has no order of groups.

@@ -61,7 +61,7 @@ func TestAutoscalingSignals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Half of the events are bad: a burn of 50, held at 12. A signal that is not listed has no value.
+	// Half of the events are bad: a burn rate of 50, capped at 12. A signal that is not listed has no value.
 	want := map[time.Duration]map[string]float64{
 		restart + 30*time.Minute: {"capacity": 5, "waiting": 12, "kv-usage": 0.9, "burn": 12},
 		restart + time.Hour:      {"waiting": 12, "kv-usage": 0.9, "burn": 12},

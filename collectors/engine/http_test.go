@@ -45,7 +45,7 @@ func TestFailedAnswersCount(t *testing.T) {
 			s.want(t, `llm_engine_requests_total{outcome="`+c.outcome+`"}`, 7)
 		}
 		s.want(t, `llm_engine_requests_total{outcome!="`+c.outcome+`",outcome!~"error|rejected"}`, 90)
-		for _, failed := range []string{"error", "rejected"} { // from zero on: the increase of a series lacks its first value
+		for _, failed := range []string{"error", "rejected"} { // from zero, because the increase of a series lacks its first value
 			if c.outcome != failed {
 				s.want(t, `llm_engine_requests_total{outcome="`+failed+`"}`, 0)
 			}

@@ -32,7 +32,7 @@ func TestEndsOfSGLang(t *testing.T) {
 	parse(t, exposition(t, c)).want(t, `llm_slo_events_total{slo="availability"}`, 29)
 }
 
-// TestUnstreamedAnswersHaveTokens checks that answers that are not streamed did not end without a token.
+// TestUnstreamedAnswersHaveTokens checks that unstreamed answers do not count as requests without a token.
 func TestUnstreamedAnswersHaveTokens(t *testing.T) {
 	p := play(t, "sglang/v0.5.23-loaded.prom")
 	p.pass(5*time.Minute, tick, func() {

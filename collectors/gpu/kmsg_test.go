@@ -204,9 +204,8 @@ func TestCanonicalPCI(t *testing.T) {
 	}
 }
 
-// TestKmsgClock checks that, whatever the clock of the kernel log's stamps, records present at the start are not
-// counted and are dated before it, and later records are counted once, with the present time. The stamps have a clock
-// of their own.
+// TestKmsgClock checks the times of records, whatever clock the kernel log's stamps have. Records present at the start
+// are dated before the start, and are not counted. Later records are counted once, with the present time.
 func TestKmsgClock(t *testing.T) {
 	draws := rand.New(rand.NewPCG(1, 2))
 	skews := []time.Duration{-24 * time.Hour, -10 * time.Minute, -10 * time.Second, 0, 10 * time.Second, 10 * time.Minute, 24 * time.Hour}

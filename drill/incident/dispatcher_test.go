@@ -57,7 +57,7 @@ func TestDispatcherAtRandom(t *testing.T) {
 		firing, end := map[int]bool{}, 14*time.Hour
 		for now := time.Duration(0); now < end; now += rules.Interval {
 			for i := range possible {
-				if random.IntN(120) == 0 { // every two hours on average, the alert stops or, in one case of three, begins
+				if random.IntN(120) == 0 { // every two hours on average, a firing alert stops, and a silent one begins in one case of three
 					firing[i] = !firing[i] && random.IntN(3) == 0
 				}
 			}

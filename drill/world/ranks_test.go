@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestRanksRestartTogether restarts one rank of a server: its page shows every rank again, each once.
+// TestRanksRestartTogether restarts one rank of a server: the server's metrics page shows every rank again, each once.
 func TestRanksRestartTogether(t *testing.T) {
 	f := fleet(metrics.VLLM)
 	f.Replicas, f.Ranks = 3, true
