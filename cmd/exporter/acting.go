@@ -44,7 +44,7 @@ func (o *actOptions) addFlags(app *kingpin.Application) {
 		"once.").Default("0.25").Float64Var(&o.ceiling.Pool)
 	app.Flag("act.ceiling.model", "Share of a model's GPUs that may be out of service at "+
 		"once.").Default("0.5").Float64Var(&o.ceiling.Model)
-	app.Flag("act.pool-label", "Node label that names the node's pool. Repeatable: the first of these labels that the node has counts.").
+	app.Flag("act.pool-label", "Node label that names the node's pool. Repeatable; the first of these labels on a node wins.").
 		Default("karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool",
 			"node.kubernetes.io/instance-type").StringsVar(&o.pools)
 	app.Flag("act.pods", "Labels of the exporters' pods on the nodes.").PlaceHolder("SELECTOR").StringVar(&o.pods)
