@@ -49,7 +49,7 @@ type moves struct {
 func (e *Engine) fetch(r *Request) bool {
 	missing := r.Prompt - r.Cached - 1 // the last token is always computed
 	switch {
-	case e.Prefilled:
+	case e.Prefilled && !r.Local:
 		r.fetched = int(missing)
 	case e.Host > 0:
 		r.fetched = int(missing * e.HostHits * e.kept)

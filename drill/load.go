@@ -41,6 +41,8 @@ type Request struct {
 	Adapter                              int  // from 1; 0 means none
 	// Then is the decode request that follows this one, if this one is a prefill.
 	Then *Request
+	// Local means that no prefill engine has computed the prompt, so that a decode engine computes it.
+	Local bool
 
 	todo, held int           // tokens to compute before the next one comes out, tokens in its own blocks
 	last       time.Duration // time of the last token

@@ -92,6 +92,8 @@ type World struct {
 	// forwarding them to an engine.
 	GatewayFails  float64
 	GatewayStatus int
+	// PassesPrefill makes the router send each request to a decode engine at once, past the prefill engines.
+	PassesPrefill bool
 	// Mismatched means that the driver's library is newer than the loaded kernel module, so loading NVML fails.
 	Mismatched bool
 	// ProbesFail means that the exporter can read metrics, but its probes fail.
@@ -325,7 +327,7 @@ func (w *World) Heal(loading time.Duration) {
 	w.Traffic.Load = well.Traffic.Load
 	w.ExporterDown, w.NodeDown, w.ManagerDead, w.Idle, w.Hold, w.GatewayDead, w.GatewayBuffers, w.Mismatched, w.ProbesFail = false, false,
 		false, false, false, false, false, false, false
-	w.Favours, w.GatewayFails, w.GatewayStatus = 0, 0, 0
+	w.Favours, w.GatewayFails, w.GatewayStatus, w.PassesPrefill = 0, 0, 0, false
 	for i, r := range w.Replicas {
 		of := well.Replicas[i]
 		anew := r.Down || r.Gone || r.GPU.Lost || r.GPU.Stuck || r.Engine.Wedged || r.Engine.Broken ||
@@ -333,7 +335,7 @@ func (w *World) Heal(loading time.Duration) {
 			r.Engine.Slow != 1 && r.Runtime == metrics.Ollama || r.Engine.Leak > 0
 		of.Profile.Started, of.Profile.Descriptors = r.Profile.Started, r.Profile.Descriptors
 		r.Profile, r.Pod, r.Misses = of.Profile, of.Pod, 0
-		r.Engine.Serving, r.Engine.Slow, r.Engine.Starved, r.Engine.ShowsIdle = of.Profile.Serving, 1, 0, false
+		r.Engine.Serving, r.Engine.Slow, r.Engine.Starved, r.Engine.Lag, r.Engine.ShowsIdle = of.Profile.Serving, 1, 0, 0, false
 		g := r.GPU
 		g.Throttle, g.Lost, g.Stuck, g.RemapPending, g.RemapFailed, g.RepairPending, g.Unrepairable = nil, false, false, false, false,
 			false, false
@@ -414,7 +416,7 @@ func (w *World) send(requests []*drill.Request) {
 				w.truth.unreached(gateway)
 			}
 		default:
-			if w.Fleet.Prefills > 0 {
+			if q.Local = w.PassesPrefill; w.Fleet.Prefills > 0 && !q.Local {
 				q = q.Prefill()
 			}
 			if r := w.route(); r != nil {
@@ -462,6 +464,9 @@ func (w *World) pass(now time.Duration) (to *Replica, status int) {
 func (w *World) route() (to *Replica) {
 	if w.Fleet.Shares != nil {
 		return w.routeByShares()
+	}
+	if w.PassesPrefill {
+		return w.among(w.Replicas[w.Fleet.Prefills:], &w.decodes)
 	}
 	return w.among(w.Replicas[:cmp.Or(w.Favours, w.Fleet.Prefills, len(w.Replicas))], &w.next)
 }
