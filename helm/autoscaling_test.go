@@ -85,7 +85,7 @@ selector: {matchLabels: {app: chat}}, template: {metadata: {labels: {app: chat}}
 		"--horizontal-pod-autoscaler-sync-period=1s")
 
 	begun := time.Now()
-	e2e.Until(t, 3*time.Minute, "the Deployment has four replicas", func() bool { return c.replicas(t) == 4 })
+	e2e.Until(t, "the Deployment has four replicas", func() bool { return c.replicas(t) == 4 })
 	t.Logf("four replicas after %s", time.Since(begun).Round(time.Second))
 	c.change(t, `{"spec":{"behavior":{"scaleDown":{"stabilizationWindowSeconds":0}}}}`)
 	a.set("llm-capacity", "")
@@ -94,7 +94,7 @@ selector: {matchLabels: {app: chat}}, template: {metadata: {labels: {app: chat}}
 		t.Errorf("%d replicas while no capacity is known", n)
 	}
 	a.set("llm-capacity", "3")
-	e2e.Until(t, time.Minute, "the Deployment has three replicas", func() bool { return c.replicas(t) == 3 })
+	e2e.Until(t, "the Deployment has three replicas", func() bool { return c.replicas(t) == 3 })
 }
 
 // serveMetrics registers an API of external metrics.
@@ -134,7 +134,7 @@ func (c installation) apply(t *testing.T, of schema.GroupVersionResource, file s
 		return err
 	}
 	misspelt := strings.Replace(string(content), "stabilizationWindowSeconds:", "stabilisationWindowSeconds:", 1)
-	e2e.Until(t, time.Minute, file+" is refused with an unknown field", func() bool {
+	e2e.Until(t, file+" is refused with an unknown field", func() bool {
 		err := create(misspelt)
 		return err != nil && strings.Contains(err.Error(), `unknown field "spec.`)
 	})

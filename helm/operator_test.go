@@ -119,7 +119,7 @@ spec: {nodeName: %s, containers: [{name: vllm, image: vllm, ports: [{containerPo
 		`up{job="llm-node-exporter",instance="node-7",node="node-7"} == 1`,
 		`llm_gpu_up{instance="node-7"} == 1`, `replica:llm_engine_info:last{instance="node-7",namespace="llm",pod="vllm-0"}`,
 	} {
-		e2e.Until(t, 2*time.Minute, "Prometheus has "+series, func() bool {
+		e2e.Until(t, "Prometheus has "+series, func() bool {
 			var answer struct{ Result []any }
 			return ask(t, prometheusAt, "query?query="+url.QueryEscape(series), &answer) && len(answer.Result) == 1
 		})
@@ -134,7 +134,7 @@ spec: {nodeName: %s, containers: [{name: vllm, image: vllm, ports: [{containerPo
 		"LLMModelDown": {"namespace": "llm"},
 	} {
 		var sent alert
-		e2e.Until(t, 6*time.Minute, name+" pages", func() (ok bool) { sent, ok = pager.sent(name); return ok })
+		e2e.Until(t, name+" pages", func() (ok bool) { sent, ok = pager.sent(name); return ok })
 		t.Logf("%s after %s: %v", name, time.Since(since).Round(time.Second), sent.Labels)
 		for label, want := range labels {
 			if sent.Labels[label] != want {
@@ -192,7 +192,7 @@ func (c installation) create(t *testing.T, group, resource, text string) {
 func (c installation) files(t *testing.T, resource, name string, texts ...string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	e2e.Until(t, time.Minute, fmt.Sprintf("%s %s has %q", resource, name, texts), func() bool {
+	e2e.Until(t, fmt.Sprintf("%s %s has %q", resource, name, texts), func() bool {
 		o, err := c.Of("", resource, "monitoring").Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return false

@@ -241,7 +241,7 @@ func TestTryImage(t *testing.T) {
 		content, _ := io.ReadAll(resp.Body)
 		return string(content)
 	}
-	e2e.Until(t, time.Minute, "Prometheus has the engine",
+	e2e.Until(t, "Prometheus has the engine",
 		func() bool { return strings.Contains(get("/api/v1/query?query=llm_engine_up==1"), `"runtime":"vllm"`) })
 	if rules := get("/api/v1/rules"); !strings.Contains(rules, "LLMErrorBudgetFastBurn") || !strings.Contains(rules, "LLMModelDown") {
 		t.Errorf("the rules are not loaded: %.500s", rules)
@@ -299,7 +299,7 @@ func (b built) start(t *testing.T, image string, readOnly bool, flags ...string)
 		Pid    int
 		Status string
 	}
-	e2e.Until(t, time.Minute, "the container runs", func() bool {
+	e2e.Until(t, "the container runs", func() bool {
 		out, err := exec.Command(runc, "state", id).Output()
 		return err == nil && json.Unmarshal(out, &state) == nil && state.Status == "running"
 	})
@@ -370,7 +370,7 @@ func serveEngine(t *testing.T) string {
 // hasEngine waits until an exporter reads an engine, and returns its page.
 func hasEngine(t *testing.T, url string, client *http.Client) (page string) {
 	t.Helper()
-	e2e.Until(t, time.Minute, url+" shows an engine", func() bool {
+	e2e.Until(t, url+" shows an engine", func() bool {
 		resp, err := client.Get(url)
 		if err != nil {
 			return false
@@ -477,7 +477,7 @@ clusters: [{name: test, cluster: {server: '%s', certificate-authority-data: %s}}
 	start := time.Now()
 	install := append([]string{"install", "llm"}, append(slices.Clone(chart), "--version", r.version, "--create-namespace", "--values",
 		dir+"/values.yaml")...)
-	e2e.Until(t, time.Minute, "definitions are served", func() bool {
+	e2e.Until(t, "definitions are served", func() bool {
 		_, err := c.Of("monitoring.coreos.com", "podmonitors", "").List(t.Context(), metav1.ListOptions{})
 		_, other := c.Of("monitoring.coreos.com", "prometheusrules", "").List(t.Context(), metav1.ListOptions{})
 		return err == nil && other == nil
@@ -520,7 +520,7 @@ func TestDebian(t *testing.T) {
 	inside := func(args ...string) *exec.Cmd {
 		return exec.Command("nsenter", append([]string{"--target", init, "--all", "--"}, args...)...)
 	}
-	e2e.Until(t, time.Minute, "systemd runs", func() bool {
+	e2e.Until(t, "systemd runs", func() bool {
 		content, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", system.Process.Pid))
 		init = strings.TrimSpace(string(content))
 		return init != "" && inside("systemctl", "is-system-running", "--wait").Run() == nil
@@ -548,7 +548,7 @@ func TestDebian(t *testing.T) {
 	runs := func(of built) {
 		t.Helper()
 		page := ""
-		e2e.Until(t, time.Minute, of.tag+" counts the objective", func() bool {
+		e2e.Until(t, of.tag+" counts the objective", func() bool {
 			page = hasEngine(t, "http://127.0.0.1:9844/metrics", client)
 			return strings.Contains(page, `slo="ours"`) && strings.Contains(page, `version="`+of.tag+`"`)
 		})

@@ -68,7 +68,7 @@ func TestPageEndToEnd(t *testing.T) {
 	am := "http://" + startAlertmanager(t, alertmanager, receiver.URL)
 	prom := startPrometheus(t, prometheus, exporter, am)
 	// The error must occur between two samples, because an increase needs an earlier sample.
-	e2e.Until(t, time.Minute, "Prometheus knows of the GPUs and of the model on each", func() bool {
+	e2e.Until(t, "Prometheus knows of the GPUs and of the model on each", func() bool {
 		known := fmt.Sprintf(`count by (gpu_uuid) (%s{model_name!=""} and on (gpu_uuid) %s and on (gpu_uuid) %s)`,
 			metrics.EngineGPUInfo.Name, metrics.GPUECCErrors.Name, metrics.GPURowRemapFailure.Name)
 		return len(query(t, prom, known)) == in.Fleet.Replicas
@@ -78,8 +78,8 @@ func TestPageEndToEnd(t *testing.T) {
 		node.Change(f.Do)
 	}
 	const page, ticket = "LLMGPUFailed", "LLMGPUNeedsService"
-	e2e.Until(t, time.Minute, "the page arrives", func() bool { return hook.about(page) != nil })
-	e2e.Until(t, 30*time.Second, "the ticket is inhibited by the page", func() bool {
+	e2e.Until(t, "the page arrives", func() bool { return hook.about(page) != nil })
+	e2e.Until(t, "the ticket is inhibited by the page", func() bool {
 		return len(inhibitors(t, am, ticket)) == 1 && slices.Equal(inhibitors(t, am, ticket), fingerprints(t, am, page))
 	})
 	got := hook.about(page)[0]
@@ -95,8 +95,8 @@ func TestPageEndToEnd(t *testing.T) {
 	}
 
 	node.Change(func(w *world.World) { w.Replicas[2].GPU.ECC, w.Replicas[2].GPU.RemapFailed = 0, false })
-	e2e.Until(t, time.Minute, "the page is resolved", func() bool { return len(hook.about(page)) > 1 })
-	e2e.Until(t, 30*time.Second, "the ticket goes out", func() bool { return hook.about(ticket) != nil })
+	e2e.Until(t, "the page is resolved", func() bool { return len(hook.about(page)) > 1 })
+	e2e.Until(t, "the ticket goes out", func() bool { return hook.about(ticket) != nil })
 	if all := hook.about(page); len(all) != 2 || all[1].Status != "resolved" || all[1].receiver != "/llm-critical" {
 		t.Errorf("one page and its end were to be sent: %+v", all)
 	}

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -48,7 +47,7 @@ func TestTry(t *testing.T) {
 		content, _ := io.ReadAll(resp.Body)
 		return string(content)
 	}
-	e2e.Until(t, 2*time.Minute, "Prometheus has the engine", func() bool {
+	e2e.Until(t, "Prometheus has the engine", func() bool {
 		return strings.Contains(get("/api/v1/query?query=llm_engine_up==1"), `"runtime":"vllm"`)
 	})
 	var loaded struct {

@@ -116,7 +116,7 @@ func (s *stage) live() {
 		s.t.Fatal(err)
 	}
 	e2e.Start(s.t, kwok[0], append(kwok[1:], "--kubeconfig="+file, "--manage-all-nodes=true")...)
-	e2e.Until(s.t, time.Minute, "kwok runs both nodes and both pods", func() bool { return s.ready("dra") && s.ready("plain") })
+	e2e.Until(s.t, "kwok runs both nodes and both pods", func() bool { return s.ready("dra") && s.ready("plain") })
 }
 
 // ready reports whether a node is ready and the exporter's pod runs there.
@@ -229,7 +229,7 @@ func (s *stage) condition(name, kind string) (taints []string, condition string)
 func (s *stage) within(limit time.Duration, what string, holds func() bool) {
 	s.t.Helper()
 	start := time.Now()
-	e2e.Until(s.t, limit, what+fmt.Sprint(s.tainted()), holds)
+	e2e.Until(s.t, what+fmt.Sprint(s.tainted()), holds)
 	s.t.Logf("| %s | %s | %.0f s |", what, limit, time.Since(start).Seconds())
 }
 
@@ -248,7 +248,7 @@ func TestActingOnARealAPIServer(t *testing.T) {
 	is := func(want ...string) func() bool { return func() bool { return slices.Equal(s.tainted(), want) } }
 	stop := s.actor(func(o *actOptions) { o.gpus = actDryRun })
 	s.recovery(1, 1)
-	e2e.Until(t, time.Minute, "the dry run says what it would do", func() bool {
+	e2e.Until(t, "the dry run says what it would do", func() bool {
 		return strings.Contains(s.gpuNode.log.String(), "dry_run=true") && strings.Contains(s.gpuNode.log.String(), "recovery_reset")
 	})
 	if _, condition := s.node("dra"); len(s.tainted()) > 0 || condition != "" {
@@ -256,7 +256,7 @@ func TestActingOnARealAPIServer(t *testing.T) {
 	}
 	stop()
 	s.recovery(1, 0)
-	e2e.Until(t, time.Minute, "healthy", func() bool { n, _ := s.verdicts(t); return n.Verdict == metrics.Healthy })
+	e2e.Until(t, "healthy", func() bool { n, _ := s.verdicts(t); return n.Verdict == metrics.Healthy })
 	stops := []func(){s.actor(func(*actOptions) {}), s.actor(func(*actOptions) {})} // two replicas
 	s.within(time.Minute, "both nodes have the condition", func() bool {
 		_, a := s.node("dra")
@@ -374,14 +374,14 @@ func (s *stage) gone(t *testing.T, is func(...string) func() bool) {
 	}
 	s.recovery(3, 1)
 	third := func() metrics.Verdict { n, _ := s.verdicts(t); return n.GPUs[3].Verdict }
-	e2e.Until(t, 2*time.Minute, "a verdict that nobody writes", func() bool { return third() == metrics.Reset })
+	e2e.Until(t, "a verdict that nobody writes", func() bool { return third() == metrics.Reset })
 	s.recovery(3, 0)
-	e2e.Until(t, 2*time.Minute, "it is over", func() bool { return third() == metrics.Healthy })
+	e2e.Until(t, "it is over", func() bool { return third() == metrics.Healthy })
 	time.Sleep(d - time.Since(left))
 	here := time.Now()
 	perRound := float64(s.asked.Load()-asked) / here.Sub(left).Seconds() * 10
 	s.Serve(t)
-	e2e.Until(t, 5*time.Minute, "the API server is back", func() bool {
+	e2e.Until(t, "the API server is back", func() bool {
 		_, err := s.Of("", "nodes", "").List(t.Context(), metav1.ListOptions{})
 		return err == nil
 	})

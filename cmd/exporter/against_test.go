@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
@@ -40,7 +39,7 @@ func TestDoctorAgainstSMI(t *testing.T) {
 	n.until(t, `llm_gpu_row_remap_pending{gpu="1"`)
 	prints(n.SMI())
 	var said string
-	e2e.Until(t, 20*time.Second, "both read the same", func() bool {
+	e2e.Until(t, "both read the same", func() bool {
 		var status int
 		status, said = ask("--against=nvidia-smi", "--bundle="+bundle)
 		return status == 0

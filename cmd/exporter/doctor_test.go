@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/doctor"
 	"github.com/llm-node-exporter/llm-node-exporter/examples"
@@ -311,11 +310,11 @@ func TestDoctorOfGPUs(t *testing.T) {
 	}
 	one := strings.TrimPrefix(n.url, "http://")
 	alone, twice := scraped(one), scraped(one, strings.Replace(one, "127.0.0.1", "localhost", 1))
-	e2e.Until(t, 30*time.Second, "nothing is wrong with a healthy installation", func() bool {
+	e2e.Until(t, "nothing is wrong with a healthy installation", func() bool {
 		d = diagnose(t, "--exporter="+n.url, "--prometheus="+alone.url)
 		return d.Status == 0 && len(d.Findings) == 0
 	})
-	e2e.Until(t, 30*time.Second, "GPUs that two exporters read are named", func() bool {
+	e2e.Until(t, "GPUs that two exporters read are named", func() bool {
 		return diagnose(t, "--exporter="+n.url, "--prometheus="+twice.url).says("broken", "GPU GPU-", "is read by several exporters",
 			"run one per node")
 	})
@@ -340,7 +339,7 @@ func TestDoctorOfGateways(t *testing.T) {
 			e := start(t, "--config.file="+file)
 			prometheus := runPrometheus(t, "global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n"+
 				"- {job_name: llm-node-exporter, honor_labels: true, static_configs: [{targets: ['"+strings.TrimPrefix(e.url, "http://")+"']}]}\n")
-			e2e.Until(t, 30*time.Second, "both are there", func() bool {
+			e2e.Until(t, "both are there", func() bool {
 				return len(prometheus.query(t, `llm_engine_info{model_name="m"}`, "")) == 2
 			})
 			d := diagnose(t, "--exporter="+e.url, "--prometheus="+prometheus.url)
@@ -457,7 +456,7 @@ func TestDoctorOfPrometheus(t *testing.T) {
 					t.Logf("%+v", d)
 				}
 			}()
-			e2e.Until(t, 60*time.Second, c.name, func() bool {
+			e2e.Until(t, c.name, func() bool {
 				d = diagnose(t, "--exporter=http://"+address, "--prometheus="+prometheus.url)
 				return d.Status == c.status && (c.says == nil || d.says(c.says...))
 			})

@@ -214,7 +214,7 @@ scrape_configs:
   - job_name: llm-node-exporter
     static_configs: [{targets: ["`+target+`"]}]
 `)
-	e2e.Until(t, 30*time.Second, "Prometheus has scraped an engine", func() bool { return len(p.query(t, `llm_engine_up == 1`, "")) > 0 })
+	e2e.Until(t, "Prometheus has scraped an engine", func() bool { return len(p.query(t, `llm_engine_up == 1`, "")) > 0 })
 	return p
 }
 
@@ -231,7 +231,7 @@ func runPrometheus(t *testing.T, config string, args ...string) *prometheusServe
 	e2e.Start(t, binary, append(args, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+
 		address, "--log.level=error")...)
 	p := &prometheusServer{url: "http://" + address}
-	e2e.Until(t, 30*time.Second, "Prometheus answers", func() bool {
+	e2e.Until(t, "Prometheus answers", func() bool {
 		resp, err := http.Get(p.url + "/-/ready")
 		if err != nil {
 			return false

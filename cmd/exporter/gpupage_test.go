@@ -38,7 +38,7 @@ func gpuPage(t *testing.T, name, password string) http.Handler {
 // await requests the metrics page until it contains a text.
 func (e *exporter) await(t *testing.T, text string) (page string) {
 	t.Helper()
-	e2e.Until(t, 20*time.Second, text, func() bool {
+	e2e.Until(t, text, func() bool {
 		page = e.get(t, "/metrics")
 		return strings.Contains(page, text)
 	})

@@ -239,7 +239,7 @@ func (n *node) stop() {
 		if err != nil {
 			n.t.Errorf("the collector ended with %v\n%s", err, n.stderr)
 		}
-	case <-time.After(time.Minute):
+	case <-e2e.TooLate(n.t):
 		n.t.Errorf("the collector did not end\n%s", n.stderr)
 	}
 }

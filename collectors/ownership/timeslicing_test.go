@@ -49,7 +49,7 @@ func TestTimeSlicing(t *testing.T) {
 	c.options.PodLogs, c.options.ProcFS = twoPods(t)
 	await := func(chatSM, chatMemory, batchSM, batchMemory string) {
 		t.Helper()
-		e2e.Until(t, time.Minute, chatSM+" and "+batchSM+" of the GPU's time", func() bool {
+		e2e.Until(t, chatSM+" and "+batchSM+" of the GPU's time", func() bool {
 			got := page(t, c)
 			return ofPod(got, "llm_gpu_container_sm_utilization_ratio", "chat") == chatSM && ofPod(got, "llm_gpu_container_memory_busy_ratio",
 				"chat") == chatMemory &&

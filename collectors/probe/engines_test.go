@@ -315,11 +315,11 @@ func TestEnginesAreFollowed(t *testing.T) {
 	all, c := engines(t, nil, engine.TargetConfig{URL: s.URL})
 	go c.Run(t.Context())
 	asked := metrics.ProbeEngineAsked.Name
-	e2e.Until(t, 5*time.Second, "a probe", func() bool { return strings.Contains(golden.Page(t, c), asked) })
+	e2e.Until(t, "a probe", func() bool { return strings.Contains(golden.Page(t, c), asked) })
 	c.Offer(nil)
-	e2e.Until(t, 5*time.Second, "none", func() bool { return golden.Page(t, c) == "" })
+	e2e.Until(t, "none", func() bool { return golden.Page(t, c) == "" })
 	c.Offer(all.Offers())
-	e2e.Until(t, 5*time.Second, "a probe again", func() bool { return strings.Contains(golden.Page(t, c), asked) })
+	e2e.Until(t, "a probe again", func() bool { return strings.Contains(golden.Page(t, c), asked) })
 }
 
 // TestCredentialsGoWhereTheyWereMeant checks that a discovered engine gets the credential if it is selected and has

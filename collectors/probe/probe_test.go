@@ -374,7 +374,7 @@ func TestRun(t *testing.T) {
 	more := func() {
 		t.Helper()
 		seen := n.Load()
-		e2e.Until(t, 10*time.Second, "more requests", func() bool { return n.Load() > seen+2 })
+		e2e.Until(t, "more requests", func() bool { return n.Load() > seen+2 })
 	}
 	more()
 	c.Use([]*Probe{quick()}) // as it was
@@ -389,7 +389,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("counted %v", ok)
 	}
 	c.Use(nil)
-	e2e.Until(t, 10*time.Second, "no series", func() bool { return golden.Page(t, c) == "" })
+	e2e.Until(t, "no series", func() bool { return golden.Page(t, c) == "" })
 }
 
 // TestFailureIsConfirmed checks that the first failure is confirmed ten seconds after it began, and that a second
@@ -487,7 +487,7 @@ func TestWitnesses(t *testing.T) {
 	stop := c.start(t.Context(), other)
 	defer stop()
 	other.hurry <- struct{}{}
-	e2e.Until(t, 5*time.Second, "a probe in a hurry asks", func() bool { return asked.Load() == 1 })
+	e2e.Until(t, "a probe in a hurry asks", func() bool { return asked.Load() == 1 })
 }
 
 // TestObjectivesCountRequests checks that a request is one event, however many tokens it has, and that an answer

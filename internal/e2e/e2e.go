@@ -91,7 +91,7 @@ func Address(t *testing.T) string {
 // Answers waits until a URL answers with 200.
 func Answers(t *testing.T, url string) {
 	t.Helper()
-	Until(t, 30*time.Second, url+" answers", func() bool {
+	Until(t, url+" answers", func() bool {
 		resp, err := http.Get(url)
 		if err != nil {
 			return false
@@ -101,17 +101,31 @@ func Answers(t *testing.T, url string) {
 	})
 }
 
-// Until waits until holds returns true, and fails the test if that takes too long. It counts its own pauses and does
-// not read the clock, because on a busy machine the pauses also take longer.
-func Until(t *testing.T, limit time.Duration, what string, holds func() bool) {
+// Until waits until the condition holds. On a busy machine that may take long, so only the deadline of the test ends it.
+func Until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	const pause = 50 * time.Millisecond
-	for waited := time.Duration(0); !holds(); waited += pause {
-		if waited > limit {
-			t.Fatalf("not within %s: %s", limit, what)
+	for late := TooLate(t); !holds(); {
+		select {
+		case <-late:
+			t.Fatalf("not within the time of the test: %s", what)
+		case <-time.After(50 * time.Millisecond):
 		}
-		time.Sleep(pause)
 	}
+}
+
+// TooLate returns a channel on which a time comes shortly before the deadline of the test (go test -timeout), early enough to
+// end its programs and to say what it waited for.
+func TooLate(t testing.TB) <-chan time.Time {
+	whole, ok := t.(*testing.T)
+	if !ok {
+		return nil
+	}
+	deadline, ok := whole.Deadline()
+	if !ok {
+		return nil
+	}
+	left := time.Until(deadline)
+	return time.After(left - min(left/10, 30*time.Second))
 }
 
 // Buffer is a bytes.Buffer that is safe for concurrent reads and writes.

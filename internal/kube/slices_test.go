@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goccy/go-yaml"
 	"k8s.io/client-go/rest"
@@ -87,7 +86,7 @@ func TestSlices(t *testing.T) {
 			}
 			s, stop := follow(t, c)
 			defer stop()
-			e2e.Until(t, 20*time.Second, "the device has its UUID", func() bool {
+			e2e.Until(t, "the device has its UUID", func() bool {
 				return s.UUID("gpu.nvidia.com", "n1",
 					"gpu-0-mig-9-4-4") == "MIG-a"
 			})
@@ -108,7 +107,7 @@ func TestSlices(t *testing.T) {
 func TestSlicesRefused(t *testing.T) {
 	log := &e2e.Buffer{}
 	_, stop := follow(t, reach(t, func(w http.ResponseWriter, _ *http.Request) { fail(w, http.StatusForbidden, "Forbidden") }, log))
-	e2e.Until(t, 20*time.Second, "a remedy is logged", func() bool { return strings.Contains(log.String(), "ClusterRole") })
+	e2e.Until(t, "a remedy is logged", func() bool { return strings.Contains(log.String(), "ClusterRole") })
 	stop()
 	if n := strings.Count(log.String(), "level=WARN"); n != 1 {
 		t.Errorf("%d warnings:\n%s", n, log)
@@ -121,7 +120,7 @@ func TestClustersBesideEachOther(t *testing.T) {
 	first, stop := follow(t, reach(t, api, log))
 	defer stop()
 	reach(t, api, log)
-	e2e.Until(t, 20*time.Second, "the device has its UUID", func() bool {
+	e2e.Until(t, "the device has its UUID", func() bool {
 		return first.UUID("gpu.nvidia.com", "n1",
 			"gpu-0-mig-9-4-4") == "MIG-a"
 	})

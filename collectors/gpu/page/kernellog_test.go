@@ -40,7 +40,7 @@ func (n *node) follow(kmsg string) (write func(...string)) {
 // becomes waits until a series has a value.
 func (n *node) becomes(want string, f *metrics.Family, parts ...string) {
 	n.t.Helper()
-	e2e.Until(n.t, 10*time.Second, f.Name+" "+want, func() bool { return n.value(f, parts...) == want })
+	e2e.Until(n.t, f.Name+" "+want, func() bool { return n.value(f, parts...) == want })
 }
 
 const (
@@ -111,7 +111,7 @@ func TestNoKernelLog(t *testing.T) {
 		n.follow(kmsg)
 		page := file(t, "dcgm-4.8.4-extended")
 		n.read(page)
-		e2e.Until(t, 10*time.Second, "the log says why", func() bool { return strings.Contains(n.kernel.String(), says) })
+		e2e.Until(t, "the log says why", func() bool { return strings.Contains(n.kernel.String(), says) })
 		plain.read(page)
 		of := func(n *node) string {
 			return strings.ReplaceAll(golden.Page(t, n.Collector), strings.TrimPrefix(n.server.URL, "http://"), "HOST")

@@ -75,7 +75,7 @@ func Start(t *testing.T, serviceAccount string, flags ...string) *Cluster {
 	}}
 	c.args = append(c.args, flags...)
 	c.Serve(t)
-	e2e.Until(t, time.Minute, "kube-apiserver has a certificate", func() bool { _, err := os.Stat(c.CA); return err == nil })
+	e2e.Until(t, "kube-apiserver has a certificate", func() bool { _, err := os.Stat(c.CA); return err == nil })
 	if c.Interface, err = dynamic.NewForConfig(c.Config(Admin)); err != nil {
 		t.Fatal(err)
 	}
