@@ -31,9 +31,11 @@ func answers(context.Context, string, time.Time) (promql.Vector, error) {
 // that has been down since the exporter started has not reported its model. Outside Kubernetes no series has a
 // namespace or a pod.
 func TestTextsWithoutALabel(t *testing.T) {
-	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
+	groups := rules.Groups(rules.Options{})
+	file := rules.NewFile(groups, rules.Style{})
+	for _, a := range rules.Alerts(groups) {
 		texts := []string{a.Summary, a.Description}
-		for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
+		for _, g := range file.Groups {
 			for _, r := range g.Rules {
 				if r.Alert == a.Name {
 					texts = append(texts, r.Annotations.Summary)
