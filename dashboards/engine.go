@@ -161,7 +161,7 @@ func memoryRow(s scope) []Panel {
 	}
 	return []Panel{
 		lines("KV cache in use", share, 12, About{
-			"Share of the KV cache that live requests hold, per replica.",
+			"Share of the KV cache that unfinished requests use, per replica.",
 			"It shows whether there is room. GPU memory does not, because engines reserve it at start.",
 			"Above 90% with requests waiting, cap output and context.",
 		},

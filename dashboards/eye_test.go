@@ -1451,7 +1451,7 @@ func TestTheWorstBurnIsTheFirstRow(t *testing.T) {
 	}
 	if l := first.Metric; first.F != 34 || l.Get(metrics.LabelModel) != "model-37" || l.Get(metrics.LabelSLO) != "itl" ||
 		l.Get(metrics.LabelBranch) != string(rules.Decode) ||
-		l.Get(metrics.LabelSays) != "The acceptance ratio of draft tokens is 25% of the usual" {
+		l.Get(metrics.LabelSays) != "The acceptance ratio of draft tokens is 25% of its usual value" {
 		t.Errorf("first of all: %v", first)
 	}
 	if says["model-11"] != "More requests wait or are refused (100) than run" || says["model-12"] != "Nothing stands out yet" {

@@ -127,7 +127,7 @@ func powerRow(s scope) []Panel {
 			runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("crash-loop", "thermal-throttle"),
 		lines("Degrees left", celsius, 8, About{
-			"Degrees until each limit acts: slowdown, shutdown, memory and chip maximum.",
+			"Degrees below each limit: slowdown, shutdown, memory and chip maximum.",
 			"Limits differ between boards, but the margin is comparable.",
 			"Below 5, the GPU will throttle next, so move load away.",
 		},
@@ -208,7 +208,7 @@ func linkRow(s scope) []Panel {
 			runbook("LLMGPULinkFault").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("PCIe lanes and generation", none, 8, About{
-			"PCIe lanes and generation in use where more are possible.",
+			"GPUs that use fewer PCIe lanes, or a lower generation, than they could.",
 			"Fewer lanes than possible mean a bad slot, riser or cable. The generation drops on idle links. If it stays low under load, the " +
 				"link cannot retrain.",
 			"If a link is narrow or slow under load, reseat the board in the next window.",

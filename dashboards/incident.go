@@ -390,7 +390,7 @@ func phaseRow(s scope) []Panel {
 			bad(0.3, 0.5).max(1).runbook("BranchQueueing").next(FleetDashboard).
 			movesIn("traffic-burst", "kv-transfer-failures"),
 		lines("KV cache in use, fullest replica", share, 12, About{
-			"Share of the KV cache that live requests hold.",
+			"Share of the KV cache that unfinished requests use.",
 			"Above 90% with requests waiting, tokens have no room, and preemption follows. GPU memory does not show it.",
 			"Cap output and context. A lower batch limit needs a restart.",
 		},

@@ -50,7 +50,7 @@ func promiseRow(s scope, w windows) []Panel {
 	kept := promql.Sum(whole, has)
 	return []Panel{
 		single("Least budget left", share, About{
-			"The smallest share of error budget left, of all selected objectives and models, and whose it is.",
+			"The smallest remaining share of an error budget among the selected objectives and models, with its objective and model.",
 			"It is one number for the whole fleet.",
 			"Below a quarter, look at this model in the burn-down.",
 		},

@@ -86,8 +86,8 @@ grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
   raw series (Thanos).
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times as long.
 
-All dashboards were drawn with the components of Grafana 12.2 (@grafana/ui); timelines and heatmaps follow its
-source. The dashboard of optional parts was drawn during incidents in those parts; the others during the cooling
+To check them, all dashboards were drawn with the components of Grafana 12.2 (@grafana/ui), and timelines and heatmaps
+by code that follows its source. The dashboard of optional parts was drawn during incidents in those parts; the others during the cooling
 failure above, after a bad release, without any fault, and on installation day with 45 engines of 12 models. An
 earlier version was checked in Grafana 10.1. No Grafana has loaded schema v2.
 `

@@ -135,8 +135,8 @@ objectives show whether users are affected.
 const healthXIDs = `
 ## XIDs
 
-An XID counts at once. A reset lifts the XID. If the driver requested a recovery, the XID also ends when the driver
-no longer requests it. Otherwise an XID counts for
+An XID counts at once. A reset lifts the XID. If the driver requested a recovery, the XID also stops counting when the driver
+no longer requests that recovery. Otherwise an XID counts for
 
 * one hour if the driver can request a recovery (570 or newer) and did not;
 * 24 hours if the driver is too old for that;

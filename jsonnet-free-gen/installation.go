@@ -225,8 +225,8 @@ func (i installation) alertsPage() ([]byte, error) {
 		"`" + style.Severities[slo.Page] + "` for alerts that page, `" + style.Severities[slo.Ticket] + "` for tickets, and `" +
 		style.Severities[slo.Info] + "` for alerts that only mute others.\n\n" +
 		"Each line has the severity, how long the condition must last, and the question that the runbook answers. [alerts.csv](alerts.csv) " +
-		"also has what mutes\n" +
-		"each alert, a test case in which it fires, all clues of the line \"Look first at\", and former names of alerts: `grep LLMGPULost " +
+		"also lists\n" +
+		"the alerts that mute each alert, a test case in which it fires, all clues of the line \"Look first at\", and former names of alerts: `grep LLMGPULost " +
 		"alerts.csv`.\n")
 	var branches []rules.Branch
 	for _, a := range alerts {

@@ -9,6 +9,7 @@ const (
 	SettingRevision          Setting = "revision" // revision of the weights: a commit, or the digest of a file
 	SettingVersion           Setting = "version"  // release of the engine
 	SettingImage             Setting = "image"    // of the container
+	SettingGPU               Setting = "gpu"      // kind of GPU, as the engine names it
 	SettingDtype             Setting = "dtype"    // data type of weights and activations
 	SettingQuantization      Setting = "quantization"
 	SettingMaxModelLen       Setting = "max_model_len"     // maximum tokens of a sequence
@@ -34,10 +35,10 @@ const (
 
 // Settings lists all settings in the order in which people read them.
 var Settings = []Setting{
-	SettingModel, SettingRevision, SettingVersion, SettingImage, SettingDtype, SettingQuantization, SettingMaxModelLen, SettingMaxBatchTokens,
-	SettingMaxSequences, SettingMaxQueue, SettingTensorParallel, SettingPipelineParallel, SettingDataParallel, SettingExpertParallel,
-	SettingKVCacheDtype,
-	SettingKVCacheTokens, SettingKVBlockSize, SettingGPUMemoryFraction, SettingSpeculation, SettingSpeculationTokens, SettingPrefixCaching,
+	SettingModel, SettingRevision, SettingVersion, SettingImage, SettingGPU, SettingDtype, SettingQuantization,
+	SettingMaxModelLen, SettingMaxBatchTokens, SettingMaxSequences, SettingMaxQueue, SettingTensorParallel,
+	SettingPipelineParallel, SettingDataParallel, SettingExpertParallel, SettingKVCacheDtype, SettingKVCacheTokens,
+	SettingKVBlockSize, SettingGPUMemoryFraction, SettingSpeculation, SettingSpeculationTokens, SettingPrefixCaching,
 	SettingChunkedPrefill, SettingTemplate, SettingTokenizer, SettingGeneration,
 }
 

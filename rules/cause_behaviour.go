@@ -18,7 +18,7 @@ var RunawayGeneration = &Alert{
 	Scope:    []string{metrics.LabelModel},
 	Explains: []*Alert{FastBurn, SlowBurn},
 	Summary:  "{{ $value | humanizePercentage }} of requests reach the output limit",
-	Description: "The model does not know when to stop, and each request keeps its KV cache to the end. Look for a changed stop token, " +
+	Description: "The model no longer stops by itself, so each request keeps its KV cache until the output limit. Look for a changed stop token, " +
 		"chat template or sampling setting.",
 	Split: []Evidence{
 		{"By engine", ratio(atLimit(sameModel()...), promql.Vector(metrics.Requests, sameModel()...), replicaLabels, 30*minute, 0), foundEngine + " " + Percent},

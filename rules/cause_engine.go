@@ -26,7 +26,7 @@ var (
 		Summary: "{{ if lt $value 0.0 }}It is unknown whether requests are answered: the exporter" + atNode + " is gone" +
 			"{{ else }}No request is answered: no engine {{ if gt $value 0.0 }}is left{{ else }}serves the model{{ end }}{{ end }}",
 		Promised: true,
-		Description: "{{ if lt $value 0.0 }}Whether its engines serve is unknown. Send the model a request: if it answers, restart the " +
+		Description: "{{ if lt $value 0.0 }}It is unknown whether its engines serve requests. Send the model a request: if it answers, restart the " +
 			"exporter; if not, look at the node." +
 			"{{ else }}Every engine that served it in the last hour fails to answer, or is gone. " + retire + "{{ end }}",
 		Dashboard: IncidentDashboard,

@@ -19,7 +19,7 @@ var (
 		Scope:     []string{metrics.LabelInstance},
 		DependsOn: []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Summary: "The exporter" + atNode +
-			" {{ if $labels.reason }}has run out of files, ports or memory and cannot read engines{{ else }}cannot be scraped{{ end }}",
+			" {{ if $labels.reason }}has run out of file descriptors, ports or memory and cannot read engines{{ else }}cannot be scraped{{ end }}",
 		Description: "The engines and GPUs of its node, or its targets, are not measured. The engines themselves may be fine.",
 		Dashboard:   ExporterDashboard,
 	}

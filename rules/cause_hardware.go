@@ -61,7 +61,7 @@ var (
 			means + `{{ end }}`,
 		Description: `{{ if match "^(recovers|wears)$" $labels.reason }}A healthy link has few errors. ` +
 			`This one may fail within days: keep tensor parallelism off this GPU, and check cable, bridge and board.` +
-			`{{ else }}It slows engines on several GPUs, and loads of KV cache from host memory.` + remedy + `{{ end }}`,
+			`{{ else }}It slows engines on several GPUs, and slows loading KV cache from host memory.` + remedy + `{{ end }}`,
 		Split: []Evidence{
 			modelsOnIt,
 		},
@@ -92,8 +92,8 @@ var (
 		DependsOn: []Quiet{{GPUFailed, onNode}, {ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Explains:  []*Alert{FastBurn, SlowBurn},
 		Summary:   `{{ if $labels.pci_bus_id }}A GPU at {{ $labels.pci_bus_id }}{{ else }}The GPUs{{ end }}` + atNode + ` cannot be read` + means,
-		Description: `{{ if $labels.pci_bus_id }}If a model ran on this GPU, another alert pages; this alert names the slot.` +
-			`{{ else }}The driver is not loaded, was upgraded under a running process, or is not mounted into the exporter.{{ end }}` + remedy,
+		Description: `{{ if $labels.pci_bus_id }}This alert names the slot. If a model ran on this GPU, another alert pages.` +
+			`{{ else }}The driver is not loaded, was upgraded while a process used it, or is not mounted into the exporter.{{ end }}` + remedy,
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason}, promql.Equal(
 			promql.Or(promql.Vector(metrics.GPUNVMLUp, same(metrics.LabelInstance)...), promql.Vector(metrics.GPUSourceUp,
 				same(metrics.LabelInstance)...)), promql.Num(0))), LabelledBy("", metrics.LabelReason)}},
@@ -297,7 +297,15 @@ func crowded() promql.Expr {
 // slowedByNode returns the number of a model's slowed GPUs, by node and reason.
 func slowedByNode() promql.Expr {
 	return promql.CountBy(append([]string{metrics.LabelInstance, metrics.LabelReason}, modelLabels...),
-		servedBy(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), metrics.LabelReason))
+		servedBy(newlySlowed(), metrics.LabelReason))
+}
+
+// newlySlowed returns the share of five minutes in which each GPU is slowed down. It leaves out a small share that is no
+// larger than in the hour before, because it does not explain what is new.
+func newlySlowed() promql.Expr {
+	share := promql.Vector(metrics.RecordedSlowedGPU)
+	hourBefore := promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RecordedSlowedGPU), pageWindow), hour)
+	return promql.Unless(above(share, 0.05), below(promql.Lt(share, times(2, hourBefore)), 0.2))
 }
 
 // severalOfNode returns the number of a model's slowed GPUs on each node that has more than one of them. The label gpu

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -93,6 +94,13 @@ func kvLeak() promql.Expr {
 	return promql.Unless(both(grew, now, above(promql.Sub(used(0), used(hour)), 0.01), above(promql.Sub(used(hour), used(2*hour)), 0.01)),
 		promql.Gt(least(metrics.RequestsRunning, 0), promql.Add(times(1.1, least(metrics.RequestsRunning, 2*hour)), promql.Num(1))))
 }
+
+// sizesKVCache matches the settings that decide how much room for KV cache is left.
+var sizesKVCache = promql.Either(metrics.LabelSetting, strings.Join([]string{
+	string(metrics.SettingGPU), string(metrics.SettingDtype), string(metrics.SettingQuantization), string(metrics.SettingKVCacheDtype),
+	string(metrics.SettingGPUMemoryFraction), string(metrics.SettingTensorParallel), string(metrics.SettingPipelineParallel),
+	string(metrics.SettingMaxBatchTokens), string(metrics.SettingSpeculation),
+}, "|"))
 
 // kvResized returns each replica whose KV cache lost a tenth or more within the hour, as the exporter saw it. An engine that
 // starts takes what memory is left.

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"regexp"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -26,9 +27,9 @@ var (
 		Keep:     10 * minute,
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Summary:  "Synthetic requests{{ with $labels.server }} to {{ . }}{{ end }} get no answer",
-		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send one straight to the " +
-			"engine. If that is answered, look at the gateway.",
-		Suspects: promql.Vector(metrics.RecordedSentence, sameModel(promql.Re(metrics.LabelClue, "gateway_.+|left_gpu"))...),
+		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send a request straight to " +
+			"the engine. If the engine answers, look at the gateway.",
+		Suspects: promql.Vector(metrics.RecordedSentence, sameModel(promql.Re(metrics.LabelClue, failsProbes))...),
 		Split: []Evidence{
 			{
 				"Outcomes in 10 minutes", above(promql.Call("round", promql.Sum([]string{metrics.LabelOutcome},
@@ -229,6 +230,33 @@ func toClients() promql.Expr {
 		probeWindow))
 	return promql.And(promql.Call("histogram_quantile", promql.Num(0.5), buckets),
 		promql.Ge(inProbeWindow(promql.CountOf(metrics.ProbeTimeToFirstToken)), promql.Num(10)))
+}
+
+// failsProbes matches the clues that explain why synthetic requests get no answer.
+const failsProbes = "gateway_.+|left_gpu|probes_wait"
+
+var failProbes = regexp.MustCompile("^(?:" + failsProbes + ")$")
+
+// FailsProbes reports whether a clue explains why synthetic requests get no answer.
+func FailsProbes(clue string) bool { return failProbes.MatchString(clue) }
+
+// probesWait returns the mean time to the first token of synthetic requests at each engine, if it is at least a second and
+// five times the usual time, while later tokens are on time and the model's GPU is busy. Then the request waited for its turn.
+// An engine that reports its queue is left out.
+func probesWait() promql.Expr {
+	mean := func(f *metrics.Family, window, ago time.Duration) promql.Expr {
+		return promql.Div(promql.Increase(promql.Offset(promql.SumOf(f), ago), window),
+			above(promql.Increase(promql.Offset(promql.CountOf(f), ago), window), 0))
+	}
+	first, next := metrics.ProbeTimeToFirstToken, metrics.ProbeInterTokenLatency
+	late := promql.Gt(above(mean(first, pageWindow, 0), 1), times(5, mean(first, hour, pageWindow)))
+	onTime := promql.Lt(mean(next, pageWindow, 0), times(2, mean(next, hour, pageWindow)))
+	works := above(promql.Max(modelLabels, promql.Mul(servedOn(modelLabels), promql.Max(onGPULabels(), promql.Over("avg_over_time",
+		promql.Vector(metrics.GPUUtilization), pageWindow)), promql.On(onGPULabels()...).ManyToOne())), 0.8)
+	atEngine := promql.Mul(promql.Max(placeLabels, both(late, onTime)), promql.Max(append([]string{metrics.LabelNamespace}, atPage...),
+		promql.Vector(metrics.EngineUp)), promql.On(atPage...).ManyToOne(metrics.LabelNamespace))
+	return promql.Unless(promql.And(atEngine, works, promql.On(modelLabels...)),
+		promql.Max(modelLabels, promql.Vector(metrics.RequestsWaiting)), promql.On(modelLabels...))
 }
 
 // latePerProbe returns each address at which a client waits three times as long for the first token as the engine

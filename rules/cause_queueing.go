@@ -21,7 +21,7 @@ var ClientsGiveUp = &Alert{
 	Scope:       []string{metrics.LabelModel},
 	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}, {ModelOnFailedGPU, modelLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests",
+	Summary:     "Clients give up on {{ $value | humanizePercentage }} of requests",
 	Description: "No objective counts such requests. Either they get no answer within the clients' timeout, or a proxy cuts answers.",
 	Suspects:    promql.Vector(metrics.RecordedSentence, sameModel(promql.NotRe(metrics.LabelDelays, string(Failures+"|"+NextToken)))...),
 	Split: []Evidence{

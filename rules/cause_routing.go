@@ -27,8 +27,8 @@ var ReplicaSkew = &Alert{
 		" differs from the other replicas{{ end }}",
 	Reasons: promql.CountBy([]string{metrics.LabelReason}, promql.Vector(metrics.RecordedSkew, append(same(replicaLabels...),
 		promql.NotRe(metrics.LabelReason, skewSetting+"|rank_queue"))...)),
-	Description: "{{ if $labels.setting }}No rollout is under way: none of the replicas has started, and nothing has changed, within " +
-		"half an hour. Answers of this replica may differ or be slower. Finish the rollout, or roll it back." +
+	Description: "{{ if $labels.setting }}No rollout is under way: in the last half hour no replica started and nothing " +
+		"changed. Answers of this replica may differ or be slower. Finish the rollout, or roll it back." +
 		"{{ else if $labels.dp_rank }}Other ranks " +
 		"have no queue. The engine's own balancer is at fault, so more replicas do not help.{{ else }}If it gets more requests than " +
 		"the others, correct the router. Otherwise take it out of rotation, and look at its GPU and node.{{ end }}",
@@ -72,6 +72,18 @@ func lastingSkew() promql.Expr {
 	skewed := promql.Vector(metrics.RecordedSkew, promql.NotRe(metrics.LabelReason, skewAtOnce))
 	lasting := promql.And(promql.And(skewed, promql.Offset(skewed, 4*minute)), promql.Offset(skewed, 8*minute))
 	return promql.Max(append([]string{metrics.LabelDPRank}, replicaLabels...), lasting)
+}
+
+// prefillPassedBy returns the share of each model's requests that its prefill engines get, if it is below a twentieth. A
+// router that sends only some prompts to prefill engines has a low share at other times, too.
+func prefillPassedBy() promql.Expr {
+	share := func(window time.Duration) promql.Expr {
+		got := promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.RequestsArrived,
+			promql.Eq(metrics.LabelRole, metrics.PrefillRole)), window))
+		return promql.Div(got, promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.RequestsArrived, answersUsers),
+			window)), promql.Num(20)))
+	}
+	return promql.Unless(below(share(recentWindow), 0.05), above(below(share(hour), 0.2), 0.01))
 }
 
 // inRole adds the role to labels of replicas or models, because prefill and decode engines of a model differ by design.

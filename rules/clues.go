@@ -88,7 +88,7 @@ func brokenClues() []Clue {
 		{
 			Branch: Hardware, Name: "gpu_throttled", Runbook: "BranchThrottledGPU", Unit: Share,
 			Says:  "GPU {gpu} on {instance} is slowed down {value} of the time ({reason})",
-			Query: one(servedBy(above(promql.Vector(metrics.RecordedSlowedGPU), 0.05), metrics.LabelReason)),
+			Query: one(servedBy(newlySlowed(), metrics.LabelReason)),
 		},
 		{
 			Branch: Hardware, Name: "gpu_crowded", Runbook: "BranchThrottledGPU", Delays: AnyToken, Unit: Share,
@@ -124,7 +124,7 @@ func brokenClues() []Clue {
 		{ // it stands before the setting that may be the reason
 			Branch: Memory, Name: "kv_resized", Runbook: "LLMEngineMemoryLost", Delays: AnyRequest, Unit: Bare,
 			Says:  "The KV cache of {engine} changed from {old} to {new} tokens in the last hour",
-			Query: one(kvResized()),
+			Query: one(promql.Unless(kvResized(), changedWithin(hour, sizesKVCache), promql.On(modelLabels...))),
 		},
 		{
 			Branch: Release, Name: "setting_changed", Runbook: "LLMReleaseRegression", Unit: Count,
@@ -133,7 +133,7 @@ func brokenClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "was_down", Runbook: "LLMModelDown", Delays: Failures, Unit: Seconds,
-			Says:  "No engine answered for {value} of the last five minutes",
+			Says:  "In the last five minutes, no engine answered for {value}",
 			Query: promql.Over("sum_over_time", promql.Vector(metrics.RecordedDownTime, promql.Eq(metrics.LabelRole, "")), pageWindow),
 		},
 	}
@@ -202,6 +202,11 @@ func wayClues() []Clue {
 			Query: one(hotReplica()),
 		},
 		{
+			Branch: Routing, Name: "prefill_passed", Runbook: "BranchIdleGPUs", Delays: AnyToken, Unit: Share,
+			Says:  "Only {value} of requests pass the prefill engines, so decode engines compute prompts",
+			Query: prefillPassedBy(),
+		},
+		{
 			Branch: Memory, Name: "adapters", Runbook: "BranchAdapterLatency", Delays: FirstToken, Unit: Count,
 			Says:  "Requests at {engine} need {value} adapters, more than fit, most often {reason}",
 			Query: one(awaited()),
@@ -261,7 +266,7 @@ func requestClues() []Clue {
 	return []Clue{
 		{
 			Branch: Engine, Name: "cpu_wait", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
-			Says:  "{value} threads of {engine} wait for a CPU on average",
+			Says:  "On average, {value} threads of {engine} wait for a CPU",
 			Query: one(doubled(1./3, promql.Vector(metrics.RecordedCPUWait))), // a third of a thread waits for a CPU
 		},
 		{
@@ -281,7 +286,7 @@ func requestClues() []Clue {
 		},
 		{
 			Branch: Prefill, Name: "prefix_hits_fell", Runbook: "LLMPrefixHitCollapse", Delays: AnyToken, Unit: Share,
-			Says: "The prefix cache hit ratio is {value} of the usual",
+			Says: "The prefix cache hit ratio is {value} of its usual value",
 			// caches of young engines are empty
 			Query: promql.Unless(promql.And(fewerHits(), above(usual("prefix_hits"), 0.2)),
 				promql.Ge(promql.Add(times(2, against("prefix_hits")), promql.Vector(metrics.RecordedYoung)), promql.Num(1))),
@@ -301,7 +306,7 @@ func requestClues() []Clue {
 		},
 		{
 			Branch: Decode, Name: "drafts_refused", Runbook: "LLMSpeculationCollapse", Delays: AnyToken, Unit: Share,
-			Says:  "The acceptance ratio of draft tokens is {value} of the usual",
+			Says:  "The acceptance ratio of draft tokens is {value} of its usual value",
 			Query: promql.And(below(against("draft_tokens"), 0.5), above(usual("draft_tokens"), 0.2)),
 		},
 		{
@@ -379,7 +384,7 @@ func loadClues() []Clue {
 		},
 		{
 			Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
-			Says: "{value} times as many requests run at once as usual",
+			Says: "{value} times as many requests as usual run at once",
 			// not if requests form no batch, if the batch is at its limit, or if tokens take no longer
 			Query: promql.Unless(above(against("running"), 1.5), promql.Or(below(now("running"), 2), promql.Gt(waiting(), running),
 				below(against("token_time"), 1.1))),
@@ -388,6 +393,11 @@ func loadClues() []Clue {
 			Branch: Queueing, Name: QueueLong, Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count,
 			Says:  "More requests wait or are refused ({value}) than run",
 			Query: promql.Gt(promql.Or(promql.Add(waiting(), times(recentWindow.Seconds(), refused())), waiting()), running),
+		},
+		{
+			Branch: Queueing, Name: "probes_wait", Runbook: "BranchQueueing", Delays: FirstToken, Unit: Seconds,
+			Says:  "Synthetic requests to {engine} wait {value} for their first token, and later tokens are on time",
+			Query: probesWait(),
 		},
 		{
 			// listed after a queue, because requests wait under overload before they fail

@@ -231,7 +231,7 @@ func facts() []Fact {
 		{"restarts", Count, "Restarts in 6h", above(promql.Sum(modelLabels, promql.Mul(served, restartsWithin(6*hour),
 			promql.On(pageLabels...).ManyToOne())), 0), nil},
 
-		{QueueShare, Share, "Queue share of TTFT, requests that ended", queueShare(), nil},
+		{QueueShare, Share, "Queue share of TTFT (ended requests)", queueShare(), nil},
 		{"arrivals", Decimal, "Requests per second", recently(arrivals), onAverage("arrivals")},
 		{"computed", Decimal, "Tokens computed per second", computed(recentWindow, 0), onAverage("computed")},
 		{"waiting", Count, "Waiting", perModel(promql.Vector(metrics.RequestsWaiting)), nil},
@@ -264,7 +264,7 @@ func facts() []Fact {
 		{"preemptions", Count, "Preemptions per minute", minutely(metrics.Preemptions), nil},
 		{"kv_transfers_failed", Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures), nil},
 		{"gateway_failed", Share, "Requests failed at the gateway", failing(modelLabels, pageWindow, gatewayRole()), nil},
-		{"gateway_refused", Share, "Refused by the gateway itself", ofGatewayRequests(metrics.GatewayRejections), nil},
+		{"gateway_refused", Share, "Requests that the gateway refused", ofGatewayRequests(metrics.GatewayRejections), nil},
 		{"gateway_retries", Decimal, "Gateway retries per request", ofGatewayRequests(metrics.GatewayRetries), nil},
 
 		{"ttft_p95", Seconds, "TTFT p95", p95ByVersion(metrics.TimeToFirstToken), nil},

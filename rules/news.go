@@ -24,8 +24,8 @@ var SecondFault = &Alert{
 	Keep:     3 * minute,
 	Scope:    []string{metrics.LabelNamespace, metrics.LabelModel},
 	Summary:  `{{ if eq $labels.clue "burn" }}Far more requests fail or wait than when the model was paged{{ else }}Another fault, while an older one is still paged{{ end }}`,
-	Description: "The new fault began more than 15 minutes after the page. What was done against the first fault may have " +
-		"caused it, and may not help now.",
+	Description: "The new fault began more than 15 minutes after the page. An action against the first fault may have " +
+		"caused the new fault, and may not help now.",
 	Suspects: promql.OrOn(promql.Vector(metrics.RecordedSentence, sameModel(same(metrics.LabelClue)...)...),
 		promql.OrOn(newSuspects(), notPaged(), promql.On(modelLabels...)),
 		promql.On(modelLabels...)),

@@ -235,7 +235,7 @@ func TestVerdict(t *testing.T) {
 		{"hardware. Other processes use 80% of GPU 0 on node-1.", slo.ITL, true, func(r *replica) {
 			r.others, r.itl, r.running = 0.8, 0.08, 24
 		}},
-		{"engine. 1.7 threads of p1 wait for a CPU on average.", slo.ITL, true, func(r *replica) {
+		{"engine. On average, 1.7 threads of p1 wait for a CPU.", slo.ITL, true, func(r *replica) {
 			r.cpuWait, r.itl, r.running = 1.7, 0.08, 24
 		}},
 		{"hardware. GPU 0 on node-1 must leave service (xid_79).", slo.TTFT, true, func(r *replica) { r.condition = "xid_79" }},
@@ -278,7 +278,7 @@ func TestVerdict(t *testing.T) {
 		}},
 		{"engine. p1 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
 		{"memory. 0.3 KV transfers per request fail, so prompts are computed twice or requests fail.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
-		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
+		{"prefill. The prefix cache hit ratio is 10% of its usual value.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
 		{"prefill. Prompts are 4 times as long as usual.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
 		{"prefill. The engines compute 2.4 times as many tokens per request as usual.", slo.TTFT, false, // some of these are long
 			func(r *replica) { r.prompt, r.hits, r.ttft = 1350, 0.35, 0.9 }},
@@ -287,7 +287,7 @@ func TestVerdict(t *testing.T) {
 		{"memory. The KV cache is too full: each request is preempted 0.5 times.", slo.TTFT, false, // this evicts cached prefixes
 			func(r *replica) { r.hits, r.preempts, r.queue = 0.1, 0.5, 0.2 }},
 		{
-			"decode. The acceptance ratio of draft tokens is 10% of the usual.", slo.ITL, false,
+			"decode. The acceptance ratio of draft tokens is 10% of its usual value.", slo.ITL, false,
 			func(r *replica) { r.accepted, r.running = 0.07, 30 },
 		},
 		{"behaviour. 80% of requests reach the output limit.", slo.TTFT, false, func(r *replica) { r.cut, r.kv, r.waiting = 0.8, 0.99, 9 }},
@@ -298,7 +298,7 @@ func TestVerdict(t *testing.T) {
 		}},
 		{"memory. The host tier of p1 stores no more KV cache.", slo.TTFT, true, func(r *replica) { r.pinned, r.queue = 0.97, 0.24 }},
 		{"queueing. More requests wait or are refused (60) than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
-		{"decode. 3 times as many requests run at once as usual.", slo.ITL, false, func(r *replica) { r.running, r.itl, r.queue = 18, 0.026, 0.24 }},
+		{"decode. 3 times as many requests as usual run at once.", slo.ITL, false, func(r *replica) { r.running, r.itl, r.queue = 18, 0.026, 0.24 }},
 		{"queueing. More requests wait or are refused (60) than run.", slo.ITL, false, func(r *replica) { r.running, r.waiting = 18, 20 }},
 		{"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) {
 			r.requests, r.itl, r.running, r.waiting,
@@ -358,7 +358,7 @@ func TestVerdict(t *testing.T) {
 		},
 		{"memory. Requests at p1 need 6 adapters, more than fit, most often sql.", slo.TTFT, true, // this holds the requests back
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 9, 0.24, 6 }},
-		{"prefill. The prefix cache hit ratio is 10% of the usual.", slo.TTFT, false, // a failing gateway does not make requests late
+		{"prefill. The prefix cache hit ratio is 10% of its usual value.", slo.TTFT, false, // a failing gateway does not make requests late
 			func(r *replica) { r.hits, r.unreached, r.queue = 0.06, 0.3, 0.2 }},
 		// shares are as high on a healthy engine
 		{"nothing stands out yet.", slo.TTFT, false, func(r *replica) { r.prefill, r.queue = 0.27, 0.25 }},
@@ -480,7 +480,7 @@ func TestVerdictEarly(t *testing.T) {
 			},
 		},
 		"the cache misses": {
-			"prefill. The prefix cache hit ratio is 10% of the usual.",
+			"prefill. The prefix cache hit ratio is 10% of its usual value.",
 			trouble{signal: slo.TTFT, replicas: 2, breaks: func(r *replica) { r.hits, r.queue, r.waiting = 0.06, 0.25, 40 }},
 		},
 		"the engines do well": {
@@ -617,7 +617,7 @@ func TestVerdictEarly(t *testing.T) {
 			},
 		},
 		"the cache misses, at a replica that has just started, too": {
-			"prefill. The prefix cache hit ratio is 0% of the usual.",
+			"prefill. The prefix cache hit ratio is 0% of its usual value.",
 			trouble{signal: slo.TTFT, replicas: 2, each: func(pod string, r *replica) {
 				if r.hits, r.queue, r.waiting = 0, 0.25, 40; pod == "p1" {
 					r.started = onset
@@ -625,7 +625,7 @@ func TestVerdictEarly(t *testing.T) {
 			}},
 		},
 		"far more": {
-			"decode. 60 times as many requests run at once as usual.",
+			"decode. 60 times as many requests as usual run at once.",
 			trouble{
 				signal: slo.ITL, replicas: 2, before: func(r *replica) { r.requests, r.running = 30, 0.2 },
 				breaks: func(r *replica) { r.requests, r.itl, r.running = 180, 0.16, 12 },

@@ -492,7 +492,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	if !told {
 		all = append(all, still...)
 	}
-	if slices.ContainsFunc(all, func(s Suspect) bool { return strings.HasPrefix(s.Clue, "gateway_") }) { // this fault also fails the probes
+	if slices.ContainsFunc(all, func(s Suspect) bool { return rules.FailsProbes(s.Clue) }) {
 		probes := func(s Suspect) bool { return s.Clue == rules.ProbeFailing.Name }
 		if i := slices.IndexFunc(all, probes); i >= 0 {
 			late, all = append(late, all[i]), slices.Delete(all, i, i+1)

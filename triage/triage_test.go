@@ -115,7 +115,7 @@ func TestJudge(t *testing.T) {
 		{"few are late", func(n *node) { n.bad += 4 }, triage.Healthy, "", ""},
 		{
 			"a cold cache", func(n *node) { n.bad, n.hits, n.queue = n.bad+90, n.hits-8e4, n.queue+400 }, triage.Failing, rules.Prefill,
-			"The prefix cache hit ratio is 0% of the usual",
+			"The prefix cache hit ratio is 0% of its usual value",
 		},
 	} {
 		before, after := serve(c.change)
@@ -375,7 +375,7 @@ llm_engine_requests_total{L,outcome="stop"} %d
 	after.requests, after.bad, after.ttft, after.waiting = after.requests+10, after.bad+9, after.ttft+400, 9
 	v := judge(t, before.page(), after.page(), nil)[0]
 	if v.Clue != "queue_long" || v.Health != triage.Failing || !slices.ContainsFunc(v.Also, func(s triage.Suspect) bool {
-		return s.Clue == rules.ClientsGiveUp.Name && strings.HasPrefix(s.Says, "Clients give up 99% of requests")
+		return s.Clue == rules.ClientsGiveUp.Name && strings.HasPrefix(s.Says, "Clients give up on 99% of requests")
 	}) {
 		t.Errorf("%s: %s, also %+v", v.Health, v.Clue, v.Also)
 	}
@@ -504,7 +504,7 @@ func TestPast(t *testing.T) {
 		t.Errorf("more than half of what it always was is no collapse, but twice the work: %+v", v[0])
 	}
 	v := judge(t, before.page(), after.page(), past)
-	if v[0].Branch != rules.Prefill || v[0].Says != "The prefix cache hit ratio is 47% of the usual" {
+	if v[0].Branch != rules.Prefill || v[0].Says != "The prefix cache hit ratio is 47% of its usual value" {
 		t.Errorf("asked %d times: %+v", asked, v[0])
 	}
 }

@@ -213,6 +213,7 @@ var trtllm = Dialect{
 	Settings: []Told{ // config families: tensorrt_llm/metrics/collector.py log_config_info
 		{To: metrics.SettingModel, From: "trtllm_model_config_info", At: "model"},
 		{To: metrics.SettingVersion, From: "/version", At: "version"},
+		{To: metrics.SettingGPU, From: "trtllm_model_config_info", At: "gpu_type"},
 		{To: metrics.SettingDtype, From: "trtllm_model_config_info", At: "dtype"},
 		{To: metrics.SettingQuantization, From: "trtllm_model_config_info", At: "quantization"},
 		{To: metrics.SettingTensorParallel, From: "trtllm_parallel_config_info", At: "tensor_parallel_size"},

@@ -94,8 +94,8 @@ func TestSettingsOfEngines(t *testing.T) {
 		},
 		{
 			"trtllm/v1.3.0-full.prom", nil,
-			"dtype=bfloat16 gpu_memory_fraction=0.9 kv_cache_tokens=* max_model_len=32768 max_sequences=256 model=nvidia/nemotron-3-nano " +
-				"pipeline_parallel=1 quantization=none tensor_parallel=2",
+			"dtype=bfloat16 gpu=* gpu_memory_fraction=0.9 kv_cache_tokens=* max_model_len=32768 max_sequences=256 " +
+				"model=nvidia/nemotron-3-nano pipeline_parallel=1 quantization=none tensor_parallel=2",
 			map[metrics.Setting]string{metrics.SettingMaxBatchTokens: unreadCommand},
 		},
 		{

@@ -337,7 +337,7 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	}
 	if scrape.Exhausted(err) { // this is not the engine's fault
 		c.skipped.WithLabelValues(append(p.labels(), skipExhausted)...).Inc()
-		c.log.Error("probe not sent: the exporter has run out of files, ports or memory", "server", p.labels()[2], "err", err)
+		c.log.Error("probe not sent: the exporter has run out of file descriptors, ports or memory", "server", p.labels()[2], "err", err)
 		return
 	}
 	c.compare(p, &r, known.Version)

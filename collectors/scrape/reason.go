@@ -44,7 +44,7 @@ var Reasons = []Explanation{
 		Remedy: "Is the server running, and does it listen on this host and port? `curl -sv URL`",
 	},
 	{
-		Reason: ExporterExhausted, Meaning: "The exporter itself has run out of files, ports or memory, so it cannot connect to any engine.",
+		Reason: ExporterExhausted, Meaning: "The exporter itself has run out of file descriptors, ports or memory, so it cannot connect to any engine.",
 		Remedy: "The exporter's log names the resource. Raise the limit of its process (`LimitNOFILE`, `ulimit -n`), or let this exporter " +
 			"read fewer engines.",
 	},

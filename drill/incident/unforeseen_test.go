@@ -387,9 +387,8 @@ func unforeseenClocks() []unforeseen {
 
 // always lists the incidents that every run plays.
 var always = []string{
-	"kv-over-tcp", "sticky-sessions-thrash", "upkeep", "planner-scales-to-one", "one-decoder-waits-for-kv", "one-of-three-prefills",
-	"header-breaks-the-prompt-cache", "illegal-access-on-every-gpu", "queue-of-four-meets-agents", "equal-shares-for-unequal-gpus",
-	"tier-takes-nothing-on-two", "planner-thrashes-the-prefill-pool",
+	"kv-over-tcp", "planner-scales-to-one", "equal-shares-for-unequal-gpus", "kv-cache-back-to-sixteen-bits", "prefill-pool-passed-by",
+	"helpers-fill-the-slots-of-the-only-ollama",
 }
 
 // TestUnforeseen checks where the first page of each incident looks first, that no page has more than two updates, and that
