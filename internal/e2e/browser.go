@@ -39,7 +39,7 @@ func NewBrowser(t *testing.T, args ...string) *Browser {
 	process := exec.Command(chromium, append(args, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--disable-background-networking",
 		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir())...)
-	process.ExtraFiles = []*os.File{theirIn, theirOut} // descriptors 3 and 4, as the protocol requires
+	process.ExtraFiles = []*os.File{theirIn, theirOut}                     // descriptors 3 and 4, as the protocol requires
 	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // if the test is killed
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
