@@ -203,7 +203,7 @@ func wayClues() []Clue {
 		},
 		{
 			Branch: Routing, Name: "prefill_passed", Runbook: "BranchIdleGPUs", Delays: AnyToken, Unit: Share,
-			Says:  "Only {value} of requests pass the prefill engines, so decode engines compute prompts",
+			Says:  "Prefill engines get {value} of requests, so decode engines compute prompts",
 			Query: prefillPassedBy(),
 		},
 		{
