@@ -21,8 +21,8 @@ const (
 	hold = "hold" // no more data comes, and the connection stays open
 )
 
-// pause is the duration of wait.
-const pause = 30 * time.Millisecond
+// pause is the duration of wait. A busy machine may read half of it late.
+const pause = 300 * time.Millisecond
 
 // say is a message with a delta of a chat.
 func say(delta string) string {
