@@ -99,7 +99,7 @@ func kvLeak() promql.Expr {
 var sizesKVCache = promql.Either(metrics.LabelSetting, strings.Join([]string{
 	string(metrics.SettingGPU), string(metrics.SettingDtype), string(metrics.SettingQuantization), string(metrics.SettingKVCacheDtype),
 	string(metrics.SettingGPUMemoryFraction), string(metrics.SettingTensorParallel), string(metrics.SettingPipelineParallel),
-	string(metrics.SettingMaxBatchTokens), string(metrics.SettingSpeculation),
+	string(metrics.SettingMaxBatchTokens), string(metrics.SettingMaxSequences), string(metrics.SettingSpeculation),
 }, "|"))
 
 // kvResized returns each replica whose KV cache lost a tenth or more within the hour, as the exporter saw it. An engine that
