@@ -209,7 +209,7 @@ var (
 	EngineConfigChanged = Target.gauge(Never, "llm_engine_config_changed_timestamp_seconds",
 		"When the exporter last saw a setting of the engine change from old to new, unix time. For an engine that is new to the exporter, "+
 			"old is the value of "+
-			"another replica of the model. A KV cache that has grown has not changed. Absent if nothing has changed since the exporter "+
+			"another replica of the model. A KV cache that has grown, or was lost to a changed setting, has not changed. Absent if nothing has changed since the exporter "+
 			"started.",
 		TargetLabels, with(LabelModel, LabelRole, LabelSetting, LabelOld, LabelNew)).experimental()
 	EngineStartTime = Target.gauge(Never, "llm_engine_start_time_seconds",

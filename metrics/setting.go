@@ -1,5 +1,7 @@
 package metrics
 
+import "slices"
+
 // Setting names a setting with which an engine runs, as in the setting label. Engines spell settings differently.
 type Setting string
 
@@ -44,3 +46,11 @@ var Settings = []Setting{
 
 // Measured reports whether an engine measures the value at each start, so that equal engines have slightly different values.
 func (s Setting) Measured() bool { return s == SettingKVCacheTokens }
+
+// SizesKVCache reports whether a setting decides how much room for KV cache is left.
+func (s Setting) SizesKVCache() bool {
+	return slices.Contains([]Setting{
+		SettingGPU, SettingDtype, SettingQuantization, SettingKVCacheDtype, SettingGPUMemoryFraction, SettingTensorParallel,
+		SettingPipelineParallel, SettingMaxBatchTokens, SettingMaxSequences, SettingSpeculation,
+	}, s)
+}

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -95,15 +94,8 @@ func kvLeak() promql.Expr {
 		promql.Gt(least(metrics.RequestsRunning, 0), promql.Add(times(1.1, least(metrics.RequestsRunning, 2*hour)), promql.Num(1))))
 }
 
-// sizesKVCache matches the settings that decide how much room for KV cache is left.
-var sizesKVCache = promql.Either(metrics.LabelSetting, strings.Join([]string{
-	string(metrics.SettingGPU), string(metrics.SettingDtype), string(metrics.SettingQuantization), string(metrics.SettingKVCacheDtype),
-	string(metrics.SettingGPUMemoryFraction), string(metrics.SettingTensorParallel), string(metrics.SettingPipelineParallel),
-	string(metrics.SettingMaxBatchTokens), string(metrics.SettingMaxSequences), string(metrics.SettingSpeculation),
-}, "|"))
-
-// kvResized returns each replica whose KV cache lost a tenth or more within the hour, as the exporter saw it. An engine that
-// starts takes what memory is left.
+// kvResized returns each replica whose KV cache lost a tenth or more within the hour, if no setting explains it, as
+// the exporter saw it. An engine that starts takes what memory is left.
 func kvResized() promql.Expr {
 	at := promql.Max(append([]string{metrics.LabelOld, metrics.LabelNew}, replicaLabels...),
 		promql.Vector(metrics.EngineConfigChanged, promql.Eq(metrics.LabelSetting, string(metrics.SettingKVCacheTokens))))

@@ -124,7 +124,7 @@ func brokenClues() []Clue {
 		{ // it stands before the setting that may be the reason
 			Branch: Memory, Name: "kv_resized", Runbook: "LLMEngineMemoryLost", Delays: AnyRequest, Unit: Bare,
 			Says:  "The KV cache of {engine} changed from {old} to {new} tokens in the last hour",
-			Query: one(promql.Unless(kvResized(), changedWithin(hour, sizesKVCache), promql.On(modelLabels...))),
+			Query: one(kvResized()),
 		},
 		{
 			Branch: Release, Name: "setting_changed", Runbook: "LLMReleaseRegression", Unit: Count,

@@ -15,15 +15,16 @@ import (
 
 // Limits on what a Ledger keeps, because an engine may report anything, and new values each time.
 const (
-	mostReplicas   = 4096
-	mostChanges    = 48              // of a replica in an hour: all of its settings, twice
-	mostCounters   = 4096            // of a metrics endpoint, beyond those of its last metrics page
-	formerModels   = 64              // of a metrics endpoint, whose lost requests are still reported
-	forgetAfter    = 24 * time.Hour  // since a replica or a metrics endpoint was last seen
-	measuredApart  = 0.05            // difference between two measurements that does not count as a change
-	startsTogether = 5 * time.Minute // after the exporter's start, an engine without a start time is not new
-	seenTogether   = 2 * time.Minute
-	believed       = 5 * time.Minute // how long requests count as running without progress, or without all counters of their process
+	mostReplicas    = 4096
+	mostChanges     = 48              // of a replica in an hour: all of its settings, twice
+	mostCounters    = 4096            // of a metrics endpoint, beyond those of its last metrics page
+	formerModels    = 64              // of a metrics endpoint, whose lost requests are still reported
+	forgetAfter     = 24 * time.Hour  // since a replica or a metrics endpoint was last seen
+	measuredApart   = 0.05            // difference between two measurements that does not count as a change
+	changesTogether = 5 * time.Minute // between a change and what it explains
+	startsTogether  = 5 * time.Minute // after the exporter's start, an engine without a start time is not new
+	seenTogether    = 2 * time.Minute
+	believed        = 5 * time.Minute // how long requests count as running without progress, or without all counters of their process
 )
 
 // Ledger keeps the settings of each model's replicas, their changes, the restarts of the process at each metrics
@@ -139,7 +140,7 @@ func (l *Ledger) observe(key replicaKey, values map[metrics.Setting]string, star
 	}
 	all := make([]Change, 0, len(r.changes))
 	for _, setting := range metrics.Settings {
-		if c, ok := r.changes[setting]; ok {
+		if c, ok := r.changes[setting]; ok && !r.explains(c) {
 			all = append(all, c)
 		}
 	}
@@ -176,6 +177,16 @@ func (l *Ledger) others(key replicaKey, setting metrics.Setting, value string) (
 		}
 	}
 	return c, differs
+}
+
+// explains reports whether a setting that changed at about the same time explains a measured change.
+func (r *replica) explains(c Change) bool {
+	for setting, other := range r.changes {
+		if c.Setting.Measured() && setting.SizesKVCache() && other.At.Sub(c.At).Abs() <= changesTogether {
+			return true
+		}
+	}
+	return false
 }
 
 // change records a change, unless there were too many recently.

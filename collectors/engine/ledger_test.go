@@ -59,6 +59,11 @@ func TestLedger(t *testing.T) {
 			{3 * time.Hour, "a", 3 * time.Hour, toldValues{q: "fp8", kv: "150000"}, ""},
 			{4 * time.Hour, "a", 4 * time.Hour, toldValues{q: "fp8", kv: "100000"}, "kv_cache_tokens 150000 -> 100000"},
 		},
+		"a setting explains the lost KV cache": {
+			{0, "a", old, toldValues{q: "fp8", kv: "100000"}, ""},
+			{time.Hour, "a", time.Hour, toldValues{q: "none", kv: "60000"}, "quantization fp8 -> none"},
+			{3 * time.Hour, "a", 3 * time.Hour, toldValues{q: "none", kv: "40000"}, "quantization fp8 -> none, kv_cache_tokens 60000 -> 40000"},
+		},
 		"the digest of an image appears, then another one": {
 			{0, "a", old, toldValues{image: "vllm:1"}, ""},
 			{time.Minute, "a", old, toldValues{image: "vllm:1@sha256:aa"}, ""},
