@@ -64,8 +64,17 @@ func NewBrowser(t *testing.T, args ...string) *Browser {
 	return b
 }
 
-// call calls a method of the protocol. Events that arrive meanwhile become complaints or are ignored.
+// call calls a method of the protocol, which must succeed.
 func (b *Browser) call(method string, params, result any) {
+	b.t.Helper()
+	if err := b.try(method, params, result); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// try calls a method of the protocol, and returns the browser's refusal as an error. Events that arrive meanwhile become
+// complaints or are ignored.
+func (b *Browser) try(method string, params, result any) error {
 	b.t.Helper()
 	b.calls++
 	request := map[string]any{"id": b.calls, "method": method}
@@ -105,14 +114,14 @@ func (b *Browser) call(method string, params, result any) {
 			continue
 		}
 		if answer.Error != nil {
-			b.t.Fatalf("%s: %s", method, answer.Error.Message)
+			return fmt.Errorf("%s: %s", method, answer.Error.Message)
 		}
 		if result != nil {
 			if err := json.Unmarshal(answer.Result, result); err != nil {
 				b.t.Fatal(err)
 			}
 		}
-		return
+		return nil
 	}
 }
 
@@ -144,23 +153,41 @@ func (b *Browser) View(width, height int, media string, features ...string) {
 // Eval evaluates JavaScript in the web page, waits for a promise, and returns the value as text.
 func (b *Browser) Eval(expression string) string {
 	b.t.Helper()
+	value, err := b.eval(expression)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return value
+}
+
+// eval returns an error if the browser could not evaluate the expression to its end, as when the web page is replaced meanwhile.
+func (b *Browser) eval(expression string) (string, error) {
+	b.t.Helper()
 	var got struct {
 		Result           struct{ Value any }
 		ExceptionDetails *struct{ Exception struct{ Description string } }
 	}
-	b.call("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true}, &got)
+	if err := b.try("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true}, &got); err != nil {
+		return "", err
+	}
 	if got.ExceptionDetails != nil {
 		b.t.Fatalf("%s: %s", expression[:min(len(expression), 200)], got.ExceptionDetails.Exception.Description)
 	}
-	return fmt.Sprint(got.Result.Value)
+	return fmt.Sprint(got.Result.Value), nil
 }
 
-// Until waits until a condition holds in the web page.
+// Until waits until a condition holds in the web page, which another may replace meanwhile. Only the deadline of the test ends it.
 func (b *Browser) Until(what, condition string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); b.Eval("Boolean("+condition+")") != "true"; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("not within 30 s: %s; the page shows:\n%s\n%s", what, b.Eval("document.body.innerText"), b.Complaints)
+	for late := TooLate(b.t); ; {
+		holds, err := b.eval("Boolean(" + condition + ")")
+		if holds == "true" {
+			return
+		}
+		select {
+		case <-late:
+			b.t.Fatalf("not within the time of the test: %s (%v); the page shows:\n%s\n%s", what, err, b.Eval("document.body.innerText"), b.Complaints)
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
