@@ -113,10 +113,8 @@ func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.L
 			return nil, err
 		}
 	}
-	for ; !evaluated.After(at); evaluated = evaluated.Add(rules.Interval / 2) {
-		if err := sim.Eval(evaluated); err != nil {
-			return nil, err
-		}
+	if err := evaluate(sim, &evaluated, at.Add(time.Millisecond)); err != nil {
+		return nil, err
 	}
 	found, err := sim.Query(metrics.RecordedSuspect.Name, at)
 	if err != nil {
@@ -167,14 +165,11 @@ func scraped(streams []*model.SampleStream, targets []*page) map[int64]map[*page
 }
 
 // serve stores the metrics that the exporter would have served at each scrape, and evaluates the rules that are due
-// before the next.
+// before the last of them.
 func (h *history) serve(sim *rulesim.Sim, targets []*page, scrapes map[int64]map[*page][]float64, evaluated *time.Time) error {
+	var last int64
 	for _, t := range slices.Sorted(maps.Keys(scrapes)) {
-		for ; evaluated.UnixMilli() < t; *evaluated = evaluated.Add(rules.Interval / 2) {
-			if err := sim.Eval(*evaluated); err != nil {
-				return err
-			}
-		}
+		last = t
 		if err := sim.Append(time.UnixMilli(t), func(emit rulesim.Emit) {
 			for _, p := range targets {
 				values := scrapes[t][p]
@@ -191,7 +186,16 @@ func (h *history) serve(sim *rulesim.Sim, targets []*page, scrapes map[int64]map
 			return err
 		}
 	}
-	return nil
+	return evaluate(sim, evaluated, time.UnixMilli(last))
+}
+
+// evaluate evaluates the rules that are due before a time.
+func evaluate(sim *rulesim.Sim, due *time.Time, before time.Time) error {
+	var ticks []time.Time
+	for ; due.Before(before); *due = due.Add(rules.Interval / 2) {
+		ticks = append(ticks, *due)
+	}
+	return sim.EvalAll(ticks)
 }
 
 // verdict returns branch and clue of the first suspect that explains the signal of a row, or "" if there is none.

@@ -287,6 +287,7 @@ func (h *Past) record(all map[string]labels.Labels, instance string, ruleFile []
 	up := labels.FromStrings(common.MetricNameLabel, "up", "instance", instance, "job", rules.DefaultJob)
 	end := h.from.Add(past).Truncate(30 * time.Second)
 	live := end.Add(-10 * time.Minute)
+	var ticks []time.Time // of the last minutes
 	for second := 60.0; second <= past.Seconds(); second += 30 {
 		at := end.Add(time.Duration(second*float64(time.Second)) - past)
 		if at.Before(live) && int(second)%60 != 0 {
@@ -310,11 +311,14 @@ func (h *Past) record(all map[string]labels.Labels, instance string, ruleFile []
 				}
 			})
 		} else if err == nil {
-			err = sim.Eval(at)
+			ticks = append(ticks, at)
 		}
 		if err != nil {
 			return nil, err
 		}
+	}
+	if err := sim.EvalAll(ticks); err != nil {
+		return nil, err
 	}
 	for _, query := range []string{`last_over_time({__name__=~".+:.+"}[5m])`, "last_over_time(" + metrics.RecordedPeriodSince.Name + "[2h])"} {
 		result, err := sim.Query(query, end)

@@ -3,6 +3,7 @@ package rules_test
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -441,7 +442,8 @@ func TestUpgrade(t *testing.T) {
 	sim := newSim(t, rules.Groups(rules.Options{})...)
 	replicas := map[string]*replica{"p1": well(), "p2": well(), "p3": well()}
 	w := &world{extra: func(at time.Duration, emit rulesim.Emit) {
-		for pod, r := range replicas {
+		for _, pod := range slices.Sorted(maps.Keys(replicas)) {
+			r := replicas[pod]
 			r.left = 0.7
 			r.emit(pod, func(l labels.Labels, v float64) {
 				if at >= onset || l.Get(metrics.LabelStage) == "" {
@@ -450,13 +452,9 @@ func TestUpgrade(t *testing.T) {
 			})
 		}
 	}}
-	for at := time.Duration(0); at < onset+30*time.Minute; at += scrapeEvery {
-		if err := sim.Run(rulesim.Epoch.Add(at), rulesim.Epoch.Add(at+scrapeEvery), scrapeEvery, w.scrape); err != nil {
-			t.Fatal(err)
-		}
-		for _, a := range sim.Firing() {
-			t.Errorf("%s: %s fires", at, a.Name)
-		}
+	sim.OnAlert = func(at time.Time, a rulesim.Alert) { t.Errorf("%s: %s fires", at, a.Name) }
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(onset+30*time.Minute), scrapeEvery, w.scrape); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -734,26 +732,24 @@ func firstLines(t *testing.T, content []byte, all map[string]trouble) map[string
 		})
 	}
 	said := map[string]string{}
-	for at := time.Duration(0); at < onset+last; at += scrapeEvery {
-		if err := sim.Run(rulesim.Epoch.Add(at), rulesim.Epoch.Add(at+scrapeEvery), scrapeEvery, func(at time.Time, emit rulesim.Emit) {
-			for _, scrape := range worlds {
-				scrape(at, emit)
-			}
-		}); err != nil {
-			t.Fatal(err)
+	sim.OnAlert = func(at time.Time, a rulesim.Alert) {
+		cluster := a.Labels.Get(metrics.LabelCluster)
+		if a.Name != fastBurn || at.Sub(rulesim.Epoch) != onset+all[cluster].after-scrapeEvery {
+			return
 		}
-		for _, a := range sim.Firing() {
-			cluster := a.Labels.Get(metrics.LabelCluster)
-			if a.Name != fastBurn || at != onset+all[cluster].after-scrapeEvery {
-				continue
-			}
-			first, _, _ := strings.Cut(a.Annotations.Get("split"), "\n")
-			line, ok := strings.CutPrefix(first, "Look first at: ")
-			if !ok {
-				line = ""
-			}
-			said[cluster] = line
+		first, _, _ := strings.Cut(a.Annotations.Get("split"), "\n")
+		line, ok := strings.CutPrefix(first, "Look first at: ")
+		if !ok {
+			line = ""
 		}
+		said[cluster] = line
+	}
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(onset+last), scrapeEvery, func(at time.Time, emit rulesim.Emit) {
+		for _, scrape := range worlds {
+			scrape(at, emit)
+		}
+	}); err != nil {
+		t.Fatal(err)
 	}
 	for cluster := range all {
 		if _, ok := said[cluster]; !ok {
@@ -791,7 +787,8 @@ func (of trouble) world(t *testing.T) *world {
 		})
 	}
 	w.extra = func(at time.Duration, emit rulesim.Emit) {
-		for pod, r := range replicas {
+		for _, pod := range slices.Sorted(maps.Keys(replicas)) {
+			r := replicas[pod]
 			switch {
 			case at != onset:
 			case of.each != nil:

@@ -151,23 +151,21 @@ func playOutages(t *testing.T, lasts time.Duration, shares []float64) {
 		t.Fatal(err)
 	}
 	end := history + lasts + after
-	for at := time.Duration(0); at < end; at += time.Minute {
-		now := rulesim.Epoch.Add(at)
-		if err := sim.Scrape(now, func(_ time.Time, emit rulesim.Emit) {
-			for _, o := range outages {
-				o.between(at-time.Minute, at)
-				o.emit(emit)
-			}
-		}); err != nil {
-			t.Fatal(err)
+	firing := map[time.Duration][]rulesim.Alert{}
+	sim.OnAlert = func(at time.Time, a rulesim.Alert) {
+		firing[at.Sub(rulesim.Epoch)] = append(firing[at.Sub(rulesim.Epoch)], a)
+	}
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(end), time.Minute, func(now time.Time, emit rulesim.Emit) {
+		for _, o := range outages {
+			at := now.Sub(rulesim.Epoch)
+			o.between(at-time.Minute, at)
+			o.emit(emit)
 		}
-		if err := sim.Eval(now); err != nil {
-			t.Fatal(err)
-		}
-		if at < history-time.Hour {
-			continue
-		}
-		if err := am.Receive(now, sim.Firing()); err != nil {
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for at := history - time.Hour; at < end; at += time.Minute {
+		if err := am.Receive(rulesim.Epoch.Add(at), firing[at]); err != nil {
 			t.Fatal(err)
 		}
 	}

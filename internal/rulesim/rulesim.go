@@ -1,5 +1,5 @@
-// Package rulesim runs rule files in Prometheus' own storage, query engine and rule manager over simulated time: days
-// of an incident take seconds, with the real semantics of staleness, "for", annotations and the ALERTS series.
+// Package rulesim runs rule files in Prometheus' own storage and query engine, with its own rules, over simulated time: days of an
+// incident take seconds, with the real semantics of staleness, "for", annotations and the ALERTS series.
 package rulesim
 
 import (
@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -39,9 +40,11 @@ type Emit func(series labels.Labels, value float64)
 // Sim runs a Prometheus server with a simulated clock.
 type Sim struct {
 	db     *tsdb.DB
+	reader reader
 	dir    string
 	engine *promql.Engine
-	groups []*rules.Group
+	all    []*rule   // in the order of their evaluation
+	parts  [][]*rule // see inParts
 	last   map[uint64]labels.Labels
 	refs   map[uint64]storage.SeriesRef
 	stored map[string]bool   // names of existing series, as far as rules have requested them
@@ -92,6 +95,7 @@ func New(files ...[]byte) (*Sim, error) {
 		EnableAtModifier: true, MaxSamples: 200_000_000, Timeout: 10 * time.Minute,
 		LookbackDelta: 5 * time.Minute, Parser: p, EnablePerStepStats: false,
 	})
+	s.reader = p
 	if err := s.load(p, files); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -99,19 +103,9 @@ func New(files ...[]byte) (*Sim, error) {
 }
 
 func (s *Sim) load(p reader, files [][]byte) error {
-	query := func(ctx context.Context, expr string, at time.Time) (promql.Vector, error) {
-		needed, err := s.needed(expr)
-		if needed == "" || err != nil {
-			return nil, err
-		}
-		v, samples, err := s.query(ctx, needed, at)
-		s.Samples += samples
-		return v, err
-	}
 	m := rules.NewManager(&rules.ManagerOptions{
-		Context: s.ctx, Appendable: s.db, Queryable: s.db, QueryFunc: query,
-		NotifyFunc: func(context.Context, string, ...*rules.Alert) {},
-		Logger:     slog.New(slog.DiscardHandler), Parser: p, GroupLoader: loader{p, files}, RuleDependencyController: inOrder{},
+		Context: s.ctx, Appendable: s.db, Queryable: s.db,
+		Logger: slog.New(slog.DiscardHandler), Parser: p, GroupLoader: loader{p, files}, RuleDependencyController: inOrder{},
 	})
 	numbers := make([]string, len(files))
 	for i := range files {
@@ -121,18 +115,19 @@ func (s *Sim) load(p reader, files [][]byte) error {
 	if errs != nil {
 		return errors.Join(errs...)
 	}
-	for _, g := range groups {
-		s.groups = append(s.groups, g)
+	// Recording groups first, as if they were due first within the minute.
+	sorted := slices.SortedFunc(maps.Values(groups), func(a, b *rules.Group) int {
+		return cmp.Or(cmp.Compare(alertsIn(a), alertsIn(b)), cmp.Compare(a.Name(), b.Name()))
+	})
+	for _, g := range sorted {
 		for _, r := range g.Rules() {
 			if ar, ok := r.(*rules.AlertingRule); ok {
 				ar.SetRestored(true) // nothing to restore; without this, ALERTS is not written
 			}
+			s.all = append(s.all, newRule(g, r))
 		}
 	}
-	// Recording groups first, as if they were due first within the minute.
-	slices.SortFunc(s.groups, func(a, b *rules.Group) int {
-		return cmp.Or(cmp.Compare(alertsIn(a), alertsIn(b)), cmp.Compare(a.Name(), b.Name()))
-	})
+	s.parts = inParts(s.all)
 	return nil
 }
 
@@ -162,25 +157,32 @@ func (s *Sim) DB() *tsdb.DB { return s.db }
 func (s *Sim) Engine() *promql.Engine { return s.engine }
 
 // Run advances the clock from one time to another, excluding the latter. Once per scrape interval it calls scrape for
-// all samples. A series that is not emitted again becomes stale. Every group is evaluated at its own interval. Errors
-// of rules end the run.
+// all samples. A series that is not emitted again becomes stale. Every group is evaluated at its own interval, after some more scrapes.
+// Errors of rules end the run.
 func (s *Sim) Run(from, to time.Time, interval time.Duration, scrape func(at time.Time, emit Emit)) error {
+	var ticks []time.Time
 	for at := from; at.Before(to); at = at.Add(interval) {
 		if err := s.Scrape(at, scrape); err != nil {
 			return err
 		}
 		// Groups run at the multiples of their interval before the next scrape.
 		for tick := at.Truncate(time.Minute); tick.Before(at.Add(interval)); tick = tick.Add(time.Minute) {
-			if tick.Before(at) {
-				continue
+			if !tick.Before(at) {
+				ticks = append(ticks, tick)
 			}
-			if err := s.Eval(tick); err != nil {
+		}
+		if len(ticks) >= atOnce || !at.Add(interval).Before(to) {
+			if err := s.EvalAll(ticks); err != nil {
 				return err
 			}
+			ticks = nil
 		}
 	}
 	return nil
 }
+
+// atOnce is the number of ticks that Run evaluates at once.
+const atOnce = 120
 
 // Scrape stores one scrape.
 func (s *Sim) Scrape(at time.Time, scrape func(at time.Time, emit Emit)) error {
@@ -255,21 +257,10 @@ func (s *Sim) Eval(at time.Time) error {
 
 // EvalGroups evaluates the groups that are due at a time and whose name is wanted.
 func (s *Sim) EvalGroups(at time.Time, wanted func(group string) bool) error {
-	for _, g := range s.groups {
-		if at.UnixNano()%int64(g.Interval()) != 0 || !wanted(g.Name()) {
-			continue
-		}
-		when := at
-		if g.Interval() > time.Minute {
-			// If a group were evaluated at the instant at which another group records, its window would miss that
-			// record, and so would the next window, which excludes its start. Prometheus gives each group its own
-			// instant.
-			when = at.Add(-time.Millisecond)
-		}
-		g.Eval(s.ctx, when)
-		for _, r := range g.Rules() {
-			if err := r.LastError(); err != nil {
-				return fmt.Errorf("%s: rule %s: %w", at.Format(time.RFC3339), r.Name(), err)
+	for _, r := range s.all {
+		if when, due := r.when(at); due && wanted(r.group) {
+			if err := s.evaluate(r, when, false); err != nil {
+				return err
 			}
 		}
 	}
@@ -284,22 +275,14 @@ func (s *Sim) EvalGroups(at time.Time, wanted func(group string) bool) error {
 // Firing lists the alerts that fire after the last evaluation, by name and labels.
 func (s *Sim) Firing() []Alert {
 	var firing []Alert
-	for _, g := range s.groups {
-		for _, r := range g.Rules() {
-			ar, ok := r.(*rules.AlertingRule)
-			if !ok {
-				continue
-			}
-			for _, a := range ar.ActiveAlerts() {
-				if a.State == rules.StateFiring {
-					firing = append(firing, Alert{Name: ar.Name(), Labels: a.Labels, Annotations: a.Annotations, Value: a.Value})
-				}
-			}
-		}
+	for _, r := range s.all {
+		firing = append(firing, r.firing()...)
 	}
-	slices.SortFunc(firing, func(a, b Alert) int { return labels.Compare(a.Labels, b.Labels) })
+	slices.SortFunc(firing, byLabels)
 	return firing
 }
+
+func byLabels(a, b Alert) int { return labels.Compare(a.Labels, b.Labels) }
 
 // Query evaluates an expression at a time.
 func (s *Sim) Query(expr string, at time.Time) (promql.Vector, error) {
