@@ -78,11 +78,13 @@ type Panel struct {
 	// Max bounds the axis where the quantity is bounded; 0 means no bound.
 	Max float64
 	// Columns lists the columns of a table, in order. The table is sorted by the first column, unless SortBy names
-	// another field, shown or not. Wrapped lists the columns whose text may take several lines.
+	// another field, shown or not. Wrapped lists the columns whose text may take several lines,
+	// and Hidden those that only links read.
 	Columns    []Column
 	SortBy     string
 	Descending bool
 	Wrapped    []string
+	Hidden     []string
 	// Stacked stacks the lines.
 	Stacked bool
 	// Empty replaces "No data".

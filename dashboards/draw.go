@@ -187,6 +187,10 @@ func columnStyle(p Panel) []dashboard.DashboardFieldConfigSourceOverrides {
 		if c.Width != 0 {
 			set = append(set, dashboard.DynamicConfigValue{Id: "custom.width", Value: c.Width})
 		}
+		if slices.Contains(p.Hidden, c.Title) { // where Grafana 11 and 12 look
+			set = append(set, dashboard.DynamicConfigValue{Id: "custom.hidden", Value: true},
+				dashboard.DynamicConfigValue{Id: "custom.hideFrom", Value: map[string]any{"viz": true, "legend": false, "tooltip": false}})
+		}
 		if c.Unit != "" {
 			set = append(set, dashboard.DynamicConfigValue{Id: "unit", Value: c.Unit})
 		}

@@ -78,16 +78,16 @@ func nowTables(s scope) []Panel {
 				"evidence, an alert on a cause and its place; the lever that acts soonest.",
 			"One cause can look like another, as when a throttled GPU looks like a queue. A page shows the same evidence after \"Look first " +
 				"at\".",
-			"Start with the first line. Its runbook describes how to be sure, and what else to check.",
+			"Start with the first line. Click it for its runbook, which describes how to be sure, and what else to check.",
 		},
 			Query{rows, ""}, Query{since, ""}).
-			columns(Column{metrics.LabelNamespace, "namespace", 88, "", nil}, Column{metrics.LabelModel, "model", 90, "", nil},
+			columns(Column{metrics.LabelNamespace, "namespace", 88, "", nil}, Column{metrics.LabelModel, "model", 170, "", nil},
 				Column{metrics.LabelBad, "what is bad", 130, "", nil},
 				Column{"Value #A", "burn", 68, multiple, map[string]string{"-1": "no events", strconv.Itoa(later): "no events"}},
 				Column{"Value #B", "since", 135, sinceThen, nil},
 				Column{metrics.LabelBranch, "branch", 82, "", nil}, Column{metrics.LabelSays, "evidence", 0, "", nil},
-				Column{metrics.LabelAction, "lever", 244, "", does}, Column{metrics.LabelRunbook, "runbook", 175, "", nil}).
-			largest("Value #A").wrapped("namespace", "model", "what is bad", "burn", "evidence", "lever", "runbook").
+				Column{metrics.LabelAction, "lever", 244, "", does}, Column{metrics.LabelRunbook, "runbook", 0, "", nil}).hide("runbook").
+			largest("Value #A").wrapped("namespace", "model", "what is bad", "burn", "evidence", "lever").
 			size(24, 6).empty("Nothing burns that is counted in this selection.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...),
 	}

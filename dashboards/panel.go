@@ -200,12 +200,15 @@ func (p Panel) empty(text string) Panel { p.Empty = text; return p }
 // says names a value that is not a quantity.
 func (p Panel) says(s State) Panel { p.States = []State{s}; return p }
 
-func (p Panel) columns(c ...Column) Panel       { p.Columns = c; return p }
-func (p Panel) largest(field string) Panel      { p.SortBy, p.Descending = field, true; return p }
-func (p Panel) smallest(field string) Panel     { p.SortBy = field; return p }
-func (p Panel) tall() Panel                     { p.Tall = true; return p }
-func (p Panel) names() Panel                    { p.Named = true; return p }
-func (p Panel) wrapped(titles ...string) Panel  { p.Wrapped = titles; return p }
+func (p Panel) columns(c ...Column) Panel      { p.Columns = c; return p }
+func (p Panel) largest(field string) Panel     { p.SortBy, p.Descending = field, true; return p }
+func (p Panel) smallest(field string) Panel    { p.SortBy = field; return p }
+func (p Panel) tall() Panel                    { p.Tall = true; return p }
+func (p Panel) names() Panel                   { p.Named = true; return p }
+func (p Panel) wrapped(titles ...string) Panel { p.Wrapped = titles; return p }
+
+// hide leaves columns out, although links read them.
+func (p Panel) hide(titles ...string) Panel     { p.Hidden = titles; return p }
 func (p Panel) max(v float64) Panel             { p.Max = v; return p }
 func (p Panel) stacked() Panel                  { p.Stacked = true; return p }
 func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, height; return p }

@@ -261,7 +261,7 @@ func (w writer) columnsPerses(p Panel) fields {
 		} else if name == "Value" {
 			name = "value"
 		}
-		set := fields{"name": name, "header": c.Title, "hide": false}
+		set := fields{"name": name, "header": c.Title, "hide": slices.Contains(p.Hidden, c.Title)}
 		if c.Width != 0 {
 			set["width"] = c.Width
 		}

@@ -77,6 +77,9 @@ func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) 
 	titles := organized["renameByName"].(map[string]any)
 	room, free := float64(52*p.GridPos.W-8-18), 0.0
 	for _, title := range titles {
+		if p.overrides(t, "byName", title.(string))["custom.hidden"] == true {
+			continue
+		}
 		if width, ok := p.overrides(t, "byName", title.(string))["custom.width"].(float64); ok {
 			room -= width
 		} else {
