@@ -2,6 +2,7 @@ package backtest_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,42 +74,34 @@ func record(t *testing.T, name string, seed uint64, change func(*incident.Incide
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.engines.Close() })
-	faults := in.Ordered()
-	for at := time.Duration(0); at <= h.Onset+in.Lasts; at += play.ScrapeInterval {
-		for len(faults) > 0 && h.Onset+faults[0].At < at {
-			h.World.Advance(h.Onset + faults[0].At)
-			faults[0].Do(h.World)
-			faults = faults[1:]
-		}
-		if err := h.Step(at); err != nil {
-			t.Fatal(err)
-		}
-		h.end = h.World.At(at)
-		if err := h.engines.Scrape(h.end, func(_ time.Time, emit rulesim.Emit) {
+	end := h.Onset + in.Lasts
+	h.end = h.World.At(end)
+	if err := h.Through(t.Context(), 0, end, h.Faults(), func(at time.Duration) (failed error) {
+		err := h.engines.Scrape(h.World.At(at), func(_ time.Time, emit rulesim.Emit) {
 			for _, r := range h.World.Replicas {
-				if err := scrape(r, emit); err != nil {
-					t.Fatal(err)
-				}
+				failed = cmp.Or(failed, scrape(r, emit))
 			}
-		}); err != nil {
+		})
+		return cmp.Or(err, failed)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range h.Evaluations {
+		at := h.World.At(h.Onset + e.At)
+		burns, err := h.Prometheus.Query(pages, at)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if at%rules.Interval == 0 {
-			burns, err := h.Prometheus.Query(pages, h.end)
-			if err != nil {
-				t.Fatal(err)
+		for _, b := range burns { // the page is about one objective of its model
+			s := subject(rules.FastBurn.Name, b.Metric.Get(metrics.LabelModel), b.Metric.Get(metrics.LabelSLO))
+			h.fired[s] = append(h.fired[s], at)
+		}
+		for _, a := range e.Firing {
+			if a.Name == rules.FastBurn.Name {
+				continue
 			}
-			for _, b := range burns { // the page is about one objective of its model
-				s := subject(rules.FastBurn.Name, b.Metric.Get(metrics.LabelModel), b.Metric.Get(metrics.LabelSLO))
-				h.fired[s] = append(h.fired[s], h.end)
-			}
-			for _, a := range h.Prometheus.Firing() {
-				if a.Name == rules.FastBurn.Name {
-					continue
-				}
-				s := subject(a.Name, a.Labels.Get(metrics.LabelModel), a.Labels.Get(metrics.LabelSLO))
-				h.fired[s] = append(h.fired[s], h.end)
-			}
+			s := subject(a.Name, a.Labels.Get(metrics.LabelModel), a.Labels.Get(metrics.LabelSLO))
+			h.fired[s] = append(h.fired[s], at)
 		}
 	}
 	return h

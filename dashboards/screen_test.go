@@ -390,32 +390,22 @@ func TestAtThreeInTheMorning(t *testing.T) {
 			}
 			defer p.Close()
 			onset := p.World.At(p.Onset)
-			at, told := p.Onset+in.Lasts, false
-			faults := in.Ordered()
-			for now := time.Duration(0); now <= at; now += drill.ScrapeInterval {
-				for len(faults) > 0 && p.Onset+faults[0].At < now {
-					p.World.Advance(max(0, p.Onset+faults[0].At))
-					faults[0].Do(p.World)
-					faults = faults[1:]
-				}
-				if err := p.Step(now); err != nil {
-					t.Fatal(err)
-				}
-				if now%rules.Interval != 0 {
-					continue
-				}
-				firing := p.Prometheus.Firing()
-				if err := p.Alertmanager.Receive(p.World.At(now), firing); err != nil {
-					t.Fatal(err)
-				}
-				if !told && tells != nil && now > p.Onset && slices.ContainsFunc(firing, func(a rulesim.Alert) bool { return a.Name == tells.Name }) {
-					at, told = now+3*time.Minute, true
+			at := p.Onset + in.Lasts
+			if err := p.Through(t.Context(), 0, at, p.Faults(), nil); err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range p.Evaluations {
+				if tells != nil && e.At > 0 && slices.ContainsFunc(e.Firing, func(a rulesim.Alert) bool { return a.Name == tells.Name }) {
+					at = min(at, p.Onset+e.At+3*time.Minute)
 				}
 			}
 			s := shown{sim: p.Prometheus, from: onset.Add(-35 * time.Minute), onset: onset, to: p.World.At(at)}
 			s.overEveryRange(t)
 			if tells != nil {
 				for _, n := range p.Alertmanager.Take() {
+					if n.At.After(s.to) {
+						continue
+					}
 					if m := lookFirstAt.FindStringSubmatch(n.Text); m != nil {
 						s.says = append(s.says, n.Title+" "+m[1])
 					}

@@ -144,28 +144,55 @@ func RunUntil(ctx context.Context, in incident.Incident, o Options) (*Play, erro
 	return p, nil
 }
 
-// run plays the history and the incident. It evaluates the rules for many scrapes at once, which is many times faster.
+// run plays the history and the incident.
 func (p *Play) run(ctx context.Context) error {
-	faults := p.Incident.Ordered()
 	p.World.Seen = p.Incident.Lived
 	end := p.Onset + p.Incident.Lasts
+	if err := p.Through(ctx, p.Incident.Lived, end, p.Faults(), nil); err != nil {
+		return err
+	}
+	if err := p.Alertmanager.Run(p.World.At(end + rules.Interval)); err != nil {
+		return err
+	}
+	p.Sent = p.Alertmanager.Take()
+	return nil
+}
+
+// Faults lists the faults of the incident with their times since the epoch of the world.
+func (p *Play) Faults() []incident.Fault {
+	all := p.Incident.Ordered()
+	for i := range all {
+		all[i].At += p.Onset
+	}
+	return all
+}
+
+// Through plays from one time to another, both since the epoch of the world like the times of the faults, and calls each, if it is set,
+// after each scrape. The rules are evaluated for many scrapes at once, which is many times faster than Step.
+func (p *Play) Through(ctx context.Context, from, until time.Duration, faults []incident.Fault, each func(at time.Duration) error) error {
 	firing := map[time.Time][]rulesim.Alert{}
 	p.Prometheus.OnAlert = func(at time.Time, a rulesim.Alert) { firing[at] = append(firing[at], a) }
 	defer func() { p.Prometheus.OnAlert = nil }()
 	var ticks []time.Time
-	for t := p.Incident.Lived; t <= end; t += min(p.scrape, ScrapeInterval) {
+	every := min(p.scrape, ScrapeInterval)
+	for t := from; t <= until; t += every {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		for len(faults) > 0 && p.Onset+faults[0].At < t {
-			p.World.Advance(p.Onset + faults[0].At)
+		for len(faults) > 0 && faults[0].At < t {
+			p.World.Advance(max(0, faults[0].At))
 			faults[0].Do(p.World)
 			faults = faults[1:]
 		}
 		if err := p.read(t); err != nil {
 			return err
 		}
-		if ticks = append(ticks, p.World.At(t)); len(ticks) < atOnce && t < end {
+		if each != nil {
+			if err := each(t); err != nil {
+				return err
+			}
+		}
+		if ticks = append(ticks, p.World.At(t)); len(ticks) < atOnce && t+every <= until {
 			continue
 		}
 		if err := p.Prometheus.EvalAll(ticks); err != nil {
@@ -184,14 +211,10 @@ func (p *Play) run(ctx context.Context) error {
 		ticks = nil
 		clear(firing)
 	}
-	if err := p.Alertmanager.Run(p.World.At(end + rules.Interval)); err != nil {
-		return err
-	}
-	p.Sent = p.Alertmanager.Take()
 	return nil
 }
 
-// atOnce is the number of scrapes after which run evaluates the rules.
+// atOnce is the number of scrapes after which Through evaluates the rules.
 const atOnce = 240
 
 // Step advances to a time, scrapes if that is due, and evaluates the rules that are due.

@@ -37,15 +37,10 @@ func (s *said) say(to *[]string, what string, at time.Duration) {
 func listen(t *testing.T, p *Play, faults []incident.Fault, until time.Duration) *said {
 	t.Helper()
 	s := &said{first: map[string]time.Duration{}}
+	if err := p.Through(t.Context(), 0, until, faults, nil); err != nil {
+		t.Fatal(err)
+	}
 	for now := time.Duration(0); now <= until; now += ScrapeInterval {
-		for len(faults) > 0 && faults[0].At < now {
-			p.World.Advance(faults[0].At)
-			faults[0].Do(p.World)
-			faults = faults[1:]
-		}
-		if err := p.Step(now); err != nil {
-			t.Fatal(err)
-		}
 		for _, q := range []struct {
 			query  string
 			to     *[]string
