@@ -12,6 +12,8 @@ type Ollama struct {
 	*page
 	// OnGPU is the share of the model that is in GPU memory.
 	OnGPU float64
+	// Away means that the model is not loaded: it comes back with the next request for it.
+	Away bool
 }
 
 // NewOllama builds the engine's documents, for a model that is loaded completely into GPU memory and stays there.
@@ -21,6 +23,10 @@ func NewOllama(p Profile) *Ollama {
 	o.document("/api/version", map[string]string{"version": p.Release})
 	o.mux.HandleFunc("GET /api/ps", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		if o.Away {
+			_ = json.NewEncoder(w).Encode(map[string]any{"models": []any{}}) // the client has left
+			return
+		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"models": []any{map[string]any{ // the client has left
 			"name": p.Model, "model": p.Model, "size": int64(size), "size_vram": int64(size * o.OnGPU), "digest": "365c0bd3c000",
 			"context_length": 8192, "details": map[string]string{"format": "gguf", "family": "llama", "quantization_level": "F16"},

@@ -19,7 +19,8 @@ func (w *World) passOn(until time.Duration) {
 	for len(w.passing) > 0 && w.passing[0].Done <= until {
 		prefill := w.passing[0]
 		w.passing = w.passing[1:]
-		r := w.among(w.Replicas[w.Fleet.Prefills:], &w.decodes)
+		decoders := w.Replicas[w.Fleet.Prefills:]
+		r := w.among(decoders[:cmp.Or(w.FavoursDecode, len(decoders))], &w.decodes)
 		switch {
 		case r == nil:
 			w.truth.lose(w.Replicas[w.Fleet.Prefills].identity())

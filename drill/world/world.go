@@ -94,6 +94,8 @@ type World struct {
 	GatewayStatus int
 	// PassesPrefill makes the router send each request to a decode engine at once, past the prefill engines.
 	PassesPrefill bool
+	// FavoursDecode limits the router to this number of decode engines for requests whose prefill has ended; 0 means all.
+	FavoursDecode int
 	// Mismatched means that the driver's library is newer than the loaded kernel module, so loading NVML fails.
 	Mismatched bool
 	// ProbesFail means that the exporter can read metrics, but its probes fail.
@@ -235,6 +237,10 @@ func (r *Replica) LeaveGPU(share, factor float64) {
 	r.Engine.Slow = factor
 }
 
+// Unload takes the model out of an Ollama's memory, or brings it back. It changes only what Ollama lists: how long requests
+// wait for the model to be loaded is up to the engine.
+func (r *Replica) Unload(away bool) { r.page.(*drill.Ollama).Away = away }
+
 // Labels returns the labels that discovery sets for the replica.
 func (r *Replica) Labels() map[string]string {
 	all := map[string]string{metrics.LabelNamespace: Namespace, metrics.LabelPod: r.Pod}
@@ -327,7 +333,7 @@ func (w *World) Heal(loading time.Duration) {
 	w.Traffic.Load = well.Traffic.Load
 	w.ExporterDown, w.NodeDown, w.ManagerDead, w.Idle, w.Hold, w.GatewayDead, w.GatewayBuffers, w.Mismatched, w.ProbesFail = false, false,
 		false, false, false, false, false, false, false
-	w.Favours, w.GatewayFails, w.GatewayStatus, w.PassesPrefill = 0, 0, 0, false
+	w.Favours, w.FavoursDecode, w.GatewayFails, w.GatewayStatus, w.PassesPrefill = 0, 0, 0, 0, false
 	for i, r := range w.Replicas {
 		of := well.Replicas[i]
 		anew := r.Down || r.Gone || r.GPU.Lost || r.GPU.Stuck || r.Engine.Wedged || r.Engine.Broken ||
