@@ -1568,8 +1568,10 @@ func TestSlowedGPUsAreToldOnce(t *testing.T) {
 // TestTwoModelsAreSeen checks that a model with the longest evidence leaves room for a second model on a screen of 1280
 // pixels, and that the evidence takes the room of a wider screen.
 func TestTwoModelsAreSeen(t *testing.T) {
-	for _, longest := range []string{"llama-3.1-8b-chat", "HuggingFaceTB/SmolLM2-1.7B-Instruct", "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B",
-		"RedHatAI/Meta-Llama-3.1-405B-Instruct-FP8-dynamic", "mistralai/Mixtral-8x22B-Instruct-v0.1"} {
+	for _, longest := range []string{
+		"llama-3.1-8b-chat", "HuggingFaceTB/SmolLM2-1.7B-Instruct", "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B",
+		"RedHatAI/Meta-Llama-3.1-405B-Instruct-FP8-dynamic", "mistralai/Mixtral-8x22B-Instruct-v0.1",
+	} {
 		t.Run(longest, func(t *testing.T) { twoModelsAreSeen(t, longest) })
 	}
 }

@@ -167,7 +167,8 @@ func (b *Browser) eval(expression string) (string, error) {
 		Result           struct{ Value any }
 		ExceptionDetails *struct{ Exception struct{ Description string } }
 	}
-	if err := b.try("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true}, &got); err != nil {
+	params := map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true}
+	if err := b.try("Runtime.evaluate", params, &got); err != nil {
 		return "", err
 	}
 	if got.ExceptionDetails != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -31,8 +32,10 @@ type rule struct {
 }
 
 func newRule(g *rules.Group, r rules.Rule) *rule {
-	out := &rule{Rule: r, group: g.Name(), every: g.Interval(), text: r.Query().String(), known: map[uint64]bool{}, hidden: map[string]string{}}
-	out.reads = map[string][]*parser.VectorSelector{}
+	out := &rule{
+		Rule: r, group: g.Name(), every: g.Interval(), text: r.Query().String(), reads: map[string][]*parser.VectorSelector{},
+		known: map[uint64]bool{}, hidden: map[string]string{},
+	}
 	parser.Inspect(unwritten(r.Query()), func(n parser.Node, _ []parser.Node) error {
 		if v, ok := n.(*parser.VectorSelector); ok {
 			out.reads[v.Name] = append(out.reads[v.Name], v)
@@ -79,7 +82,7 @@ func (r *rule) writes() []string {
 // writesFor reports whether a selector may select series of the rule; nil selects all.
 func (r *rule) writesFor(v *parser.VectorSelector) bool {
 	return v == nil || !slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool {
-		return m.Name != labels.MetricName && r.labels.Has(m.Name) && !m.Matches(r.labels.Get(m.Name))
+		return m.Name != model.MetricNameLabel && r.labels.Has(m.Name) && !m.Matches(r.labels.Get(m.Name))
 	})
 }
 
@@ -292,6 +295,20 @@ func (s *Sim) lookAhead(r *rule, ticks []time.Time) error {
 	if err != nil {
 		return fmt.Errorf("rule %s: %w", r.Name(), err)
 	}
+	r.knows(m, again)
+	for _, at := range times {
+		if again[at.UnixMilli()] {
+			if r.ahead[at.UnixMilli()], err = s.Query(text, at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// knows keeps the results of a query over many steps. It marks the steps with new series, which must be stored in the order of a query at
+// that step.
+func (r *rule) knows(m promql.Matrix, again map[int64]bool) {
 	for _, series := range m {
 		first := !r.known[series.Metric.Hash()]
 		r.known[series.Metric.Hash()] = true
@@ -304,14 +321,6 @@ func (s *Sim) lookAhead(r *rule, ticks []time.Time) error {
 			r.ahead[p.T] = append(r.ahead[p.T], promql.Sample{Metric: series.Metric, T: p.T, H: p.H})
 		}
 	}
-	for _, at := range times { // new series are stored in the order of a query at that step
-		if again[at.UnixMilli()] {
-			if r.ahead[at.UnixMilli()], err = s.Query(text, at); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // overSteps evaluates an expression over many steps.
