@@ -30,7 +30,9 @@ const (
 	SettingSpeculationTokens Setting = "speculation_tokens" // drafted at once
 	SettingPrefixCaching     Setting = "prefix_caching"
 	SettingChunkedPrefill    Setting = "chunked_prefill" // tokens of a chunk, or whether there are chunks
-	SettingTemplate          Setting = "template"        // of chats
+	SettingCUDAGraphs        Setting = "cuda_graphs"     // whether decode steps replay recorded graphs; otherwise the CPU launches each kernel
+	SettingAttention         Setting = "attention_backend"
+	SettingTemplate          Setting = "template" // of chats
 	SettingTokenizer         Setting = "tokenizer"
 	SettingGeneration        Setting = "generation" // defaults of sampling
 )
@@ -41,7 +43,7 @@ var Settings = []Setting{
 	SettingMaxModelLen, SettingMaxBatchTokens, SettingMaxSequences, SettingMaxQueue, SettingTensorParallel,
 	SettingPipelineParallel, SettingDataParallel, SettingExpertParallel, SettingKVCacheDtype, SettingKVCacheTokens,
 	SettingKVBlockSize, SettingGPUMemoryFraction, SettingSpeculation, SettingSpeculationTokens, SettingPrefixCaching,
-	SettingChunkedPrefill, SettingTemplate, SettingTokenizer, SettingGeneration,
+	SettingChunkedPrefill, SettingCUDAGraphs, SettingAttention, SettingTemplate, SettingTokenizer, SettingGeneration,
 }
 
 // Measured reports whether an engine measures the value at each start, so that equal engines have slightly different values.

@@ -392,6 +392,11 @@ var sglang = Dialect{
 			}
 			return v
 		}},
+		{
+			To: metrics.SettingCUDAGraphs, From: sglangInfo, At: "disable_cuda_graph",
+			Map: values(map[string]string{"true": "false", "false": "true"}, ""),
+		},
+		{To: metrics.SettingAttention, From: sglangInfo, At: "attention_backend"},
 		{To: metrics.SettingTemplate, From: sglangInfo, At: "chat_template", Unset: unsetFlag},
 		{To: metrics.SettingTokenizer, From: sglangInfo, At: "tokenizer_path"},
 		{To: metrics.SettingGeneration, From: sglangInfo, At: "preferred_sampling_params", Unset: unsetFlag},

@@ -133,6 +133,7 @@ var tgi = Dialect{
 		{To: metrics.SettingKVCacheDtype, Names: "kv-cache-dtype"},
 		{To: metrics.SettingGPUMemoryFraction, Names: "cuda-memory-fraction"},
 		{To: metrics.SettingSpeculationTokens, Names: "speculate"},
+		{To: metrics.SettingCUDAGraphs, Names: "cuda-graphs"},
 		{To: metrics.SettingTokenizer, Names: "tokenizer-config-path"},
 	},
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
