@@ -50,11 +50,11 @@ const manyTokens = 500
 
 // runsOn keeps the share of finished requests that the token limit ended, if it is large and at least twice the share
 // of the day before. A model without data of the day before must also generate many tokens per request, because it may
-// end most requests at the limit by design.
+// end most requests at the limit by design. Shorter answers than usual end at a limit that clients set.
 func runsOn(share promql.Expr) promql.Expr {
 	const least = 0.3
-	return promql.Gt(share, promql.Or(promql.Call("clamp_min", times(2, dayBefore("limited_before")), promql.Num(least)),
-		promql.Add(times(0, above(now("output_tokens"), manyTokens)), promql.Num(least))))
+	return promql.Unless(promql.Gt(share, promql.Or(promql.Call("clamp_min", times(2, dayBefore("limited_before")), promql.Num(least)),
+		promql.Add(times(0, above(now("output_tokens"), manyTokens)), promql.Num(least)))), below(against("output_tokens"), 1))
 }
 
 // runsOnAlone returns the share of a replica's requests that the token limit ended, if this share is more than half for

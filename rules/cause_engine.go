@@ -65,6 +65,7 @@ var (
 		Summary:     "Requests hang at {{ $value | humanizePercentage }} of the replicas",
 		Promised:    true,
 		Description: "These replicas have requests but compute nothing. They may share a request that hangs them, a full KV cache, a release, storage or the network.",
+		ExplainedBy: strandedCacheClue,
 		Split: []Evidence{{"Stalled", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			promql.Vector(metrics.RecordedStalled, sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,
@@ -80,6 +81,7 @@ var (
 		Summary:     "Requests hang at {{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of {{ end }}engine " + theEngine,
 		Promised:    true,
 		Description: "The engine has requests and completes none, although its health endpoint may answer 200.",
+		ExplainedBy: strandedCacheClue,
 		Split: []Evidence{
 			{
 				"Ranks without progress", promql.And(above(perRank(metrics.EngineStalled), 0),
@@ -218,7 +220,7 @@ var podLabels = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.L
 // purpose. A configured endpoint that disappears while its exporter runs was removed from the configuration. A pod that
 // was deleted while ready was also removed on purpose. If nothing is recorded about the pod, another model that now
 // serves at the endpoint's address or on its GPU has replaced it. A GPU that two models shared within the hour proves
-// no such replacement.
+// no such replacement. An engine that loads models on demand may load this one again.
 func expected() promql.Expr {
 	onPage, onPod, onGPU := promql.On(pageLabels...), promql.On(podLabels...), promql.On(onGPULabels()...)
 	takenOut := promql.And(promql.Over("last_over_time", promql.Vector(metrics.ConfiguredTarget), hour),
@@ -230,8 +232,9 @@ func expected() promql.Expr {
 	replaced := promql.Unless(promql.Or(promql.And(seen(), serves, promql.On(atPage...)),
 		promql.And(promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour), newcomer, onGPU)),
 		promql.Vector(metrics.RecordedDeleted), onPod)
-	return promql.Unless(promql.Unless(promql.Unless(seen(), takenOut, onPage), above(promql.Vector(metrics.RecordedDeleted), 0), onPod),
-		replaced, onPage)
+	onDemand := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "not_loaded"))
+	return promql.Unless(promql.Unless(promql.Unless(seen(), promql.Or(takenOut, onDemand), onPage),
+		above(promql.Vector(metrics.RecordedDeleted), 0), onPod), replaced, onPage)
 }
 
 // settledFor is how long a model must be gone before it counts as vanished.

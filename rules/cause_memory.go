@@ -79,6 +79,29 @@ func leftGPU() promql.Expr {
 	return promql.And(below(share, 0.95), promql.Lt(onGPU, times(0.8, promql.Max(replicaLabels, promql.Over("max_over_time", now, 7*day)))))
 }
 
+// unloaded returns the share of the last ten minutes in which an engine that loads models on demand had a model in memory,
+// if it was not there all the time.
+func unloaded() promql.Expr {
+	readings := func(by []string, f *metrics.Family) promql.Expr {
+		return promql.Max(by, promql.Over("count_over_time", promql.Vector(f), causeWindow))
+	}
+	return below(promql.Div(readings(replicaLabels, metrics.ModelMemory), readings(pageLabels, metrics.EngineUp),
+		promql.On(pageLabels...).ManyToOne()), 0.95)
+}
+
+// strandedCacheClue names the clue of a cache that is full of requests that no longer run. An engine that waits for room stands still.
+const strandedCacheClue = "kv_stranded"
+
+// strandedCache returns how full the KV cache of each engine is that ran nothing for a moment, and kept more than half of its cache in
+// use, while requests waited.
+func strandedCache() promql.Expr {
+	least := func(f *metrics.Family) promql.Expr {
+		return promql.Max(replicaLabels, promql.Over("min_over_time", promql.Vector(f), recentWindow))
+	}
+	return both(above(least(metrics.KVCacheUsage), 0.5), above(least(metrics.RequestsWaiting), 0),
+		promql.Equal(least(metrics.RequestsRunning), promql.Num(0)))
+}
+
 // kvLeak returns how much more of a replica's KV cache is in use than two hours ago, if at this rate the cache is full
 // within two hours. Peaks do not count. The lowest use of an hour must have grown in each of the two hours, although no
 // more requests ran.

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"regexp"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -29,7 +28,7 @@ var (
 		Summary:  "Synthetic requests{{ with $labels.server }} to {{ . }}{{ end }} get no answer",
 		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send a request straight to " +
 			"the engine. If the engine answers, look at the gateway.",
-		Suspects: promql.Vector(metrics.RecordedSentence, sameModel(promql.Re(metrics.LabelClue, failsProbes))...),
+		ExplainedBy: "gateway_.+|left_gpu|unloaded|probes_wait",
 		Split: []Evidence{
 			{
 				"Outcomes in 10 minutes", above(promql.Call("round", promql.Sum([]string{metrics.LabelOutcome},
@@ -231,14 +230,6 @@ func toClients() promql.Expr {
 	return promql.And(promql.Call("histogram_quantile", promql.Num(0.5), buckets),
 		promql.Ge(inProbeWindow(promql.CountOf(metrics.ProbeTimeToFirstToken)), promql.Num(10)))
 }
-
-// failsProbes matches the clues that explain why synthetic requests get no answer.
-const failsProbes = "gateway_.+|left_gpu|probes_wait"
-
-var failProbes = regexp.MustCompile("^(?:" + failsProbes + ")$")
-
-// FailsProbes reports whether a clue explains why synthetic requests get no answer.
-func FailsProbes(clue string) bool { return failProbes.MatchString(clue) }
 
 // probesWait returns the mean time to the first token of synthetic requests at each engine, if it is at least a second and
 // five times the usual time, while later tokens are on time and the model's GPU is busy. Then the request waited for its turn.

@@ -19,7 +19,7 @@ var ClientsGiveUp = &Alert{
 	For:         2 * minute, // an interrupted load test stays visible for the length of the window
 	Keep:        5 * minute,
 	Scope:       []string{metrics.LabelModel},
-	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}, {ModelOnFailedGPU, modelLabels}},
+	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}, {EngineStalled, modelLabels}, {ModelOnFailedGPU, modelLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "Clients give up on {{ $value | humanizePercentage }} of requests",
 	Description: "No objective counts such requests. Either they get no answer within the clients' timeout, or a proxy cuts answers.",

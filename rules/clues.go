@@ -133,7 +133,7 @@ func brokenClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "was_down", Runbook: "LLMModelDown", Delays: Failures, Unit: Seconds,
-			Says:  "In the last five minutes, no engine answered for {value}",
+			Says:  "In the last five minutes, no engine served the model for {value}",
 			Query: promql.Over("sum_over_time", promql.Vector(metrics.RecordedDownTime, promql.Eq(metrics.LabelRole, "")), pageWindow),
 		},
 	}
@@ -151,6 +151,11 @@ func goneClues() []Clue {
 			Branch: Engine, Name: "came_back", Runbook: "LLMEngineDown", Delays: Failures, Unit: Count,
 			Says:  "{engine} was gone within the last five minutes",
 			Query: cameBack(),
+		},
+		{ // it stops the engine
+			Branch: Memory, Name: strandedCacheClue, Runbook: "LLMEngineMemoryLost", Delays: AnyRequest, Unit: Share,
+			Says:  "The KV cache of {engine} is {value} full while nothing runs, and requests wait",
+			Query: one(strandedCache()),
 		},
 		{
 			Branch: Engine, Name: "no_tokens", Runbook: "LLMEngineStalled", Unit: Seconds,
@@ -221,6 +226,11 @@ func memoryClues() []Clue {
 			Branch: Memory, Name: "left_gpu", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,
 			Says:  "Only {value} of the model is in GPU memory at {engine}",
 			Query: one(promql.Vector(metrics.RecordedLeftGPU)),
+		},
+		{
+			Branch: Memory, Name: "unloaded", Runbook: "LLMEngineMemoryLost", Delays: FirstToken, Unit: Share,
+			Says:  "{engine} had the model in memory only {value} of the time, and requests wait for it to load",
+			Query: one(unloaded()),
 		},
 		{
 			Branch: Memory, Name: "kv_leak", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,
@@ -364,8 +374,9 @@ func loadClues() []Clue {
 	return []Clue{
 		{
 			Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
-			Says:  "Answers are {value} times as long as usual",
-			Query: promql.Unless(above(against("output_tokens"), 2), below(against("running"), 1)),
+			Says: "Answers are {value} times as long as usual",
+			Query: promql.Unless(promql.Or(above(against("output_tokens"), 2), promql.And(above(against("output_tokens"), 1.5),
+				atLeast(20, recentWindow))), below(against("running"), 1)),
 		},
 		{
 			Branch: Queueing, Name: "arrivals_grew", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Decimal,

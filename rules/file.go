@@ -214,10 +214,10 @@ func (s Style) alert(a *Alert) FileRule {
 		split.WriteString(verdict(promql.OrOn(verdictQuery(), was, promql.On()), s, "{{ else }}Look first at: nothing stands out yet.\n"))
 		split.WriteString(changes(queryTemplate(s.query(changesQuery()))) + s.objective())
 	}
-	if aid := a.firstAid(); a.Suspects == nil {
+	if aid, suspects := a.firstAid(), a.suspects(); suspects == nil {
 		split.WriteString(aid)
 	} else {
-		split.WriteString(verdict(a.Suspects, s, "{{ else }}"+aid))
+		split.WriteString(verdict(suspects, s, "{{ else }}"+aid))
 	}
 	split.WriteString(s.lines(a.Split))
 	return FileRule{

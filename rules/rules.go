@@ -8,6 +8,7 @@
 package rules
 
 import (
+	"regexp"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -71,10 +72,25 @@ type Alert struct {
 	// Suspects returns the clues of the alert's model that may explain an alert without an objective. The split begins
 	// with the first of them.
 	Suspects promql.Expr
+	// ExplainedBy matches the names of the clues that explain the alert, where these are its suspects.
+	ExplainedBy string
 	// Split lists evidence: queries whose results are shown with the alert.
 	Split []Evidence
 	// Dashboard names the dashboard that the alert links to.
 	Dashboard Dashboard
+}
+
+// suspects returns the clues that may explain the alert; nil if it has none.
+func (a *Alert) suspects() promql.Expr {
+	if a.ExplainedBy == "" {
+		return a.Suspects
+	}
+	return promql.Vector(metrics.RecordedSentence, sameModel(promql.Re(metrics.LabelClue, a.ExplainedBy))...)
+}
+
+// IsExplainedBy reports whether a clue of this name explains the alert.
+func (a *Alert) IsExplainedBy(clue string) bool {
+	return a.ExplainedBy != "" && regexp.MustCompile("^(?:"+a.ExplainedBy+")$").MatchString(clue)
 }
 
 // Asks returns the queries in the alert's text, which may match the alert's own labels.
@@ -83,7 +99,7 @@ func (a *Alert) Asks() []promql.Expr {
 	if a.Diagnosed {
 		queries = append(append(queries, verdictQuery(), changesQuery()), objectiveQueries()...)
 	}
-	for _, e := range []promql.Expr{a.Suspects, a.Reasons} {
+	for _, e := range []promql.Expr{a.suspects(), a.Reasons} {
 		if e != nil {
 			queries = append(queries, e)
 		}

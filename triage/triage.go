@@ -492,9 +492,12 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	if !told {
 		all = append(all, still...)
 	}
-	if slices.ContainsFunc(all, func(s Suspect) bool { return rules.FailsProbes(s.Clue) }) {
-		probes := func(s Suspect) bool { return s.Clue == rules.ProbeFailing.Name }
-		if i := slices.IndexFunc(all, probes); i >= 0 {
+	for _, a := range j.alerts {
+		if !slices.ContainsFunc(all, func(s Suspect) bool { return a.IsExplainedBy(s.Clue) }) {
+			continue
+		}
+		raised := func(s Suspect) bool { return s.Clue == a.Name }
+		for i := slices.IndexFunc(all, raised); i >= 0; i = slices.IndexFunc(all, raised) {
 			late, all = append(late, all[i]), slices.Delete(all, i, i+1)
 		}
 	}

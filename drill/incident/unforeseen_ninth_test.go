@@ -102,7 +102,7 @@ func ninthMemory() []unforeseen {
 			"HEALTHY or memory with low confidence. After 50 minutes nobody is late: no new page",
 		page:    `memory\. .*(?i:kv|cache|preempt)`,
 		fleet:   world.Fleet{Profile: claims, Replicas: 4, Prefills: 2, Runtimes: []metrics.Runtime{metrics.VLLM}},
-		history: 2 * time.Hour, lasts: 60 * minute,
+		history: 2 * time.Hour, lasts: 60 * minute, again: 2, // the replicas recover one after the other
 		faults: []incident.Fault{
 			then(0, func(w *world.World) { w.Replicas[0].Engine.Leak, w.Replicas[1].Engine.Leak = 0.025, 0.025 }),
 			at1(44*minute, 0, func(r *world.Replica) { r.Restart(75 * time.Second) }),
