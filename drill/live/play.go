@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,22 +69,24 @@ func (p *Play) Close() error { return p.past.Close() }
 // History plays the time up to the present, with the faults before the onset. It calls done with the share that has been
 // played.
 func (p *Play) History(ctx context.Context, done func(share float64)) error {
-	for t := time.Duration(0); ctx.Err() == nil; t += play.ScrapeInterval {
-		left := time.Until(p.past.World.At(t))
-		if left > 0 {
-			break
+	var before []incident.Fault
+	for ; len(p.faults) > 0 && p.faults[0].At < 0; p.faults = p.faults[1:] {
+		before = append(before, incident.Fault{At: p.past.Onset + p.faults[0].At, Do: p.faults[0].Do})
+	}
+	for from := time.Duration(0); ; { // more time passes meanwhile
+		until := time.Since(p.past.World.At(0)).Truncate(play.ScrapeInterval)
+		if until < from {
+			return nil
 		}
-		for len(p.faults) > 0 && p.faults[0].At < 0 && p.past.Onset+p.faults[0].At < t {
-			p.past.World.Advance(p.past.Onset + p.faults[0].At)
-			p.faults[0].Do(p.past.World)
-			p.faults = p.faults[1:]
-		}
-		if err := p.past.Step(t); err != nil {
+		if err := p.past.Through(ctx, from, until, before, func(at time.Duration) error {
+			done(float64(at) / float64(until))
+			return nil
+		}); err != nil {
 			return err
 		}
-		done(float64(t) / float64(t-left))
+		before = slices.DeleteFunc(before, func(f incident.Fault) bool { return f.At < until })
+		from = until + play.ScrapeInterval
 	}
-	return ctx.Err()
 }
 
 // Begin sets the onset. No fault happens before this time.
