@@ -997,9 +997,35 @@ func TestPagesAreTheFirstAlerts(t *testing.T) {
 		if organized["excludeByName"].(map[string]any)[field] != true {
 			t.Errorf("%s is a column", field)
 		}
-		if rows := (38*p.GridPos.H - 8 - 40) / 36; rows < 1+8 {
-			t.Errorf("%d alerts are seen", rows-1)
+	}
+}
+
+// TestAlertsAreSeen checks how many alerts a reader sees: eight with short names, and five with names that take two lines.
+func TestAlertsAreSeen(t *testing.T) {
+	severities := rules.Style{}.WithDefaults().Severities
+	for model, want := range map[string]int{"llama": 8, "llama-3.1-8b-chat": 5} {
+		sim, err := rulesim.New()
+		if err != nil {
+			t.Fatal(err)
 		}
+		defer sim.Close()
+		if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+			for _, a := range rules.Alerts(rules.Groups(rules.Options{}))[:12] {
+				for i := range 3 {
+					l := labels.FromStrings("alertname", a.Name, metrics.LabelSeverity, severities[a.Severity], metrics.LabelBranch, string(a.Branch),
+						metrics.LabelModel, model, metrics.LabelPod, fmt.Sprintf("%s-%d", model, i))
+					emit(with(l, metrics.Alerts.Name, "alertstate", "firing"), 1)
+					emit(with(l, metrics.AlertsForState.Name), float64(rulesim.Epoch.Unix()))
+				}
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		s, b := screen{sim, rulesim.Epoch}, boards(t)[0]
+		if rows := s.rows(t, b, b.titled("Firing alerts")); len(rows) < want {
+			t.Errorf("%d alerts of %s are seen, want %d: %v", len(rows), model, want, rows)
+		}
+		s.whole(t, b, b.titled("Firing alerts"))
 	}
 }
 

@@ -64,7 +64,7 @@ func nowTables(s scope) []Panel {
 			"Click one for its runbook.",
 		},
 			Query{ranked(s.listed(), metrics.LabelSeverity, standsFor(slo.Page), standsFor(slo.Ticket)), ""}).
-			smallest(metrics.LabelOrder).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil},
+			smallest(metrics.LabelOrder).columns(Column{metrics.LabelSeverity, "severity", 80, "", nil},
 			Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelReplica, "where", 0, "", nil},
 			Column{"Value", "since", 135, sinceThen, nil}).
 			wrapped("where").size(12, 10).tall().empty("No alert is recorded as firing in this selection.").runbook(listedAlert).
