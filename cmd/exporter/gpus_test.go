@@ -53,6 +53,7 @@ func startOnGPUs(t *testing.T, gpus int, prepare func(*fakenvml.State), args ...
 	}
 	n.process = exec.Command(binary, args...)
 	n.process.Stdout, n.process.Stderr = n.log, n.log
+	n.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // if the test is killed
 	if err := n.process.Start(); err != nil {
 		t.Fatal(err)
 	}

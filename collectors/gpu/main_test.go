@@ -208,6 +208,7 @@ func (n *node) start() *node {
 		n.t.Fatal(err)
 	}
 	n.cmd = exec.Command(os.Args[0])
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // if the test is killed
 	n.cmd.Env = append(os.Environ(), childEnv+"="+string(config))
 	n.stderr = new(lockedBuffer)
 	n.cmd.Stderr = n.stderr
