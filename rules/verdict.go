@@ -14,9 +14,6 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// SuspectGroups is the prefix of the names of the groups that record the clues.
-const SuspectGroups = "llm-suspects"
-
 // suspectGroups returns the groups that record the clues, twice a minute, because a page must not rest on clues that
 // are nearly two minutes old.
 func suspectGroups(opt Options) []Group {
@@ -42,7 +39,7 @@ func suspectGroups(opt Options) []Group {
 	if opt.Tier == Shard { // which has no group of burn rates
 		records = append(records, Record{Name: metrics.RecordedSentence, Expr: sentences(strengths())})
 	}
-	return chunked(SuspectGroups, Interval/2, records)
+	return chunked("llm-suspects", Interval/2, records)
 }
 
 // strengths returns the strength of each suspect as texts print it. The label unit holds the text that follows the

@@ -252,13 +252,8 @@ func (a appender) keep(l labels.Labels, store func(ref storage.SeriesRef, ms int
 
 // Eval evaluates the groups that are due at a time.
 func (s *Sim) Eval(at time.Time) error {
-	return s.EvalGroups(at, func(string) bool { return true })
-}
-
-// EvalGroups evaluates the groups that are due at a time and whose name is wanted.
-func (s *Sim) EvalGroups(at time.Time, wanted func(group string) bool) error {
 	for _, r := range s.all {
-		if when, due := r.when(at); due && wanted(r.group) {
+		if when, due := r.when(at); due {
 			if err := s.evaluate(r, when, false); err != nil {
 				return err
 			}

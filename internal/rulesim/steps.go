@@ -18,7 +18,6 @@ import (
 // rule is a rule of a group, with what it reads and with the series of its last evaluation.
 type rule struct {
 	rules.Rule
-	group  string
 	every  time.Duration
 	text   string
 	labels labels.Labels                       // of everything that the rule stores
@@ -33,7 +32,7 @@ type rule struct {
 
 func newRule(g *rules.Group, r rules.Rule) *rule {
 	out := &rule{
-		Rule: r, group: g.Name(), every: g.Interval(), text: r.Query().String(), reads: map[string][]*parser.VectorSelector{},
+		Rule: r, every: g.Interval(), text: r.Query().String(), reads: map[string][]*parser.VectorSelector{},
 		known: map[uint64]bool{}, hidden: map[string]string{},
 	}
 	parser.Inspect(unwritten(r.Query()), func(n parser.Node, _ []parser.Node) error {
