@@ -27,6 +27,8 @@ type Serving struct {
 	ShowsQueue bool    // the server counts waiting requests, even while the core hangs
 	Alternates bool    // a step that admits requests is followed by one that admits none
 	Adapters   int     // --max-loras: adapters that fit into a batch; 0 means that none is served
+	// NoPrefixCache is --no-enable-prefix-caching: every prompt is computed completely.
+	NoPrefixCache bool
 	// KVCacheDtype is --kv-cache-dtype: fp8 needs half the memory. Empty means auto, the type of the weights'
 	// activations.
 	KVCacheDtype string
@@ -111,12 +113,14 @@ type Engine struct {
 	Serving
 	// Clock is the GPU's clock as a share of its maximum. Slow is a factor on the duration of steps. Starved is how long
 	// each step waits for the CPU while the GPU idles. Lag is how much longer the CPU's part of each step takes because the
-	// CPU is slow, although it is free: the GPU idles, and no thread waits for a CPU. Wedged means that the engine's core
+	// CPU is slow, although it is free: the GPU idles, and no thread waits for a CPU. Preparing is how long the server's only
+	// thread works on each request (its template, its images) before the core gets the request. Wedged means that the engine's core
 	// hangs: its server accepts requests and shows old metrics, and clients give up. ShowsIdle means that a wedged core
 	// reports no running request. Broken means that the server answers each request with an error at once.
 	Clock, Slow float64
 	Starved     time.Duration
 	Lag         time.Duration
+	Preparing   time.Duration
 	// CPUWait is how long the engine's thread has waited for a CPU since the drill began.
 	CPUWait                   time.Duration
 	Wedged, ShowsIdle, Broken bool
@@ -126,6 +130,7 @@ type Engine struct {
 	now              time.Duration
 	unreported       bool          // the next step reports the requests that clients cancelled
 	resumed          time.Duration // when the core last resumed after a hang
+	prepared         time.Duration // when the server last passed a request to the core
 	hung             bool          // some clients may have left a core that hung
 	admitted         bool          // the last step admitted requests
 	arriving         []*Request
@@ -279,7 +284,7 @@ func (e *Engine) hang() {
 // next returns the time when an idle engine has work again, but not later than the given time.
 func (e *Engine) next(to time.Duration) time.Duration {
 	if len(e.arriving) > 0 {
-		to = min(to, e.arriving[0].Arrival)
+		to = min(to, e.ready())
 	}
 	if len(e.fetching) > 0 {
 		to = min(to, e.fetching[0].there)
@@ -287,16 +292,29 @@ func (e *Engine) next(to time.Duration) time.Duration {
 	return to
 }
 
+// ready returns when the server passes the first arriving request to the core.
+func (e *Engine) ready() time.Duration {
+	first := e.arriving[0].Arrival
+	if e.Preparing == 0 {
+		return first
+	}
+	return max(first, e.prepared) + e.Preparing
+}
+
 // receive queues the requests that have arrived.
 func (e *Engine) receive() {
-	for len(e.arriving) > 0 && e.arriving[0].Arrival <= e.now {
+	for len(e.arriving) > 0 && e.ready() <= e.now {
 		r := e.arriving[0]
+		e.prepared = e.ready()
 		e.arriving = e.arriving[1:]
-		r.Queued = max(r.Arrival, e.resumed)
+		r.Queued = max(e.prepared, e.resumed)
 		if e.Broken || e.MaxQueue > 0 && len(e.waiting) >= e.MaxQueue {
 			r.Rejected, r.Full, r.Done = true, !e.Broken, r.Arrival
 			e.observer.Finished(r)
 			continue
+		}
+		if e.NoPrefixCache {
+			r.Cached = 0
 		}
 		r.todo = int(r.Prompt - r.Cached)
 		if !e.fetch(r) {

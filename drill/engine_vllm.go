@@ -22,6 +22,7 @@ type VLLM struct {
 	drafted, accepted                             prometheus.Counter // nil without speculation
 	rank                                          int
 	started                                       time.Time
+	caches                                        bool // without a prefix cache, the engine counts neither queries nor hits
 	promptLength, outputLength, choices           prometheus.Histogram
 	server                                        *vllmServer
 	step                                          prometheus.Histogram
@@ -122,7 +123,7 @@ func NewVLLM(p Profile) *VLLM {
 		decode: pg.histogram("vllm:request_decode_time_seconds", vllmLong), promptLength: pg.histogram("vllm:request_prompt_tokens", vllmTokens),
 		outputLength: pg.histogram("vllm:request_generation_tokens", vllmTokens), choices: pg.histogram("vllm:request_params_n",
 			[]float64{1, 2, 5, 10, 20}),
-		rank: p.Rank, started: p.Started,
+		rank: p.Rank, started: p.Started, caches: !p.NoPrefixCache,
 	}
 	for _, reason := range []string{"stop", "length", "abort", "error", "repetition"} {
 		v.done.WithLabelValues(reason)
@@ -214,8 +215,10 @@ func (v *VLLM) Open(requests int, now time.Duration) { v.server.hold(v.rank, req
 func (v *VLLM) FirstToken(r *Request) {
 	v.ttft.Observe((r.FirstToken - r.Arrival).Seconds())
 	v.prompt.Add(r.Prompt)
-	v.queries.Add(r.Prompt)
-	v.hits.Add(min(r.Cached, r.Prompt))
+	if v.caches {
+		v.queries.Add(r.Prompt)
+		v.hits.Add(min(r.Cached, r.Prompt))
+	}
 	if v.nixl != nil || v.offload != nil {
 		v.external.Add(r.Prompt - r.Cached)
 	}

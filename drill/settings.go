@@ -45,6 +45,9 @@ func (p Profile) Command(r metrics.Runtime) []string {
 		if p.MaxModelLen > 0 {
 			line = append(line, "--max-model-len", number(p.MaxModelLen))
 		}
+		if p.NoPrefixCache {
+			line = append(line, "--no-enable-prefix-caching")
+		}
 		if p.Draft > 0 {
 			line = append(line, "--speculative-config",
 				fmt.Sprintf(`{"method": "eagle3", "model": "/models/eagle3", "num_speculative_tokens": %d}`, p.Draft))
@@ -71,9 +74,13 @@ func (p *page) info(name string, labels prometheus.Labels) {
 
 // cacheConfig returns the labels of vllm:cache_config_info (vllm/config/cache.py, metrics_info) of about release 0.16.
 func (p Profile) cacheConfig() prometheus.Labels {
+	caching := "True"
+	if p.NoPrefixCache {
+		caching = "False"
+	}
 	return prometheus.Labels{
 		"engine": strconv.Itoa(p.Rank), "block_size": strconv.Itoa(blockTokens), "cache_dtype": cmp.Or(p.KVCacheDtype, "auto"),
-		"enable_prefix_caching":  "True",
+		"enable_prefix_caching":  caching,
 		"gpu_memory_utilization": strconv.FormatFloat(memoryShare, 'g', -1, 64), "num_gpu_blocks": strconv.Itoa(p.KVBlocks()),
 		"is_attention_free": "False", "num_cpu_blocks": "None", "num_gpu_blocks_override": "None", "sliding_window": "None",
 		"prefix_caching_hash_algo": "sha256",
@@ -89,7 +96,7 @@ func (p Profile) serverInfo() map[string]any {
 		"max_queued_requests":  nil,
 		"chunked_prefill_size": p.Budget, "max_prefill_tokens": 16384, "page_size": 1, "tp_size": 1, "pp_size": 1, "dp_size": 1,
 		"ep_size": 1, "preferred_sampling_params": nil,
-		"speculative_algorithm": nil, "speculative_num_draft_tokens": nil, "disable_radix_cache": false,
+		"speculative_algorithm": nil, "speculative_num_draft_tokens": nil, "disable_radix_cache": p.NoPrefixCache,
 		"max_total_num_tokens": p.KVBlocks() * blockTokens, "version": p.release("0.5.16"),
 	}
 	if q := p.Weights.quantization(""); q != "" {

@@ -90,7 +90,11 @@ func (w *World) ask() {
 			continue
 		}
 		p.request = (&drill.Request{Arrival: w.now, Prompt: 42, Output: 8}).For(p.Timeout())
-		to.Engine.Offer(p.request)
+		if through {
+			w.forward(p.request, to)
+		} else {
+			to.Engine.Offer(p.request)
+		}
 	}
 }
 
@@ -101,19 +105,19 @@ func (w *World) await() {
 		if q == nil {
 			continue
 		}
-		switch took := q.Done - q.Arrival; {
+		switch took := q.Held + q.Done - q.Arrival; {
 		case q.Aborted:
 			w.answered(p, probe.Answer{Outcome: metrics.ProbeTimeout, Took: took})
 		case q.Rejected || q.Failed:
 			w.answered(p, probe.Answer{Outcome: metrics.ProbeServerError})
 		case q.Done > 0 && took <= p.Timeout():
-			a := probe.Answer{Outcome: metrics.ProbeOK, FirstToken: q.FirstToken - q.Arrival, Took: took, Tokens: int(q.Emitted)}
+			a := probe.Answer{Outcome: metrics.ProbeOK, FirstToken: q.Held + q.FirstToken - q.Arrival, Took: took, Tokens: int(q.Emitted)}
 			if p.replica == nil && w.GatewayBuffers {
 				a.FirstToken, a.Held = took, true
 			}
 			w.answered(p, a)
-		case w.now-q.Arrival >= p.Timeout():
-			w.answered(p, probe.Answer{Outcome: metrics.ProbeTimeout, Took: w.now - q.Arrival})
+		case q.Held+w.now-q.Arrival >= p.Timeout():
+			w.answered(p, probe.Answer{Outcome: metrics.ProbeTimeout, Took: q.Held + w.now - q.Arrival})
 		}
 	}
 }

@@ -92,6 +92,8 @@ type World struct {
 	// forwarding them to an engine.
 	GatewayFails  float64
 	GatewayStatus int
+	// GatewayLag is how long the gateway works on each request before it forwards the request.
+	GatewayLag time.Duration
 	// PassesPrefill makes the router send each request to a decode engine at once, past the prefill engines.
 	PassesPrefill bool
 	// FavoursDecode limits the router to this number of decode engines for requests whose prefill has ended; 0 means all.
@@ -104,6 +106,7 @@ type World struct {
 	Seen time.Duration
 
 	held    []*drill.Request
+	lagging []lagging        // requests that the gateway works on
 	passing []*drill.Request // requests that prefill engines have answered
 	truth   *truth
 	gateway drill.Gateway
@@ -333,15 +336,17 @@ func (w *World) Heal(loading time.Duration) {
 	w.Traffic.Load = well.Traffic.Load
 	w.ExporterDown, w.NodeDown, w.ManagerDead, w.Idle, w.Hold, w.GatewayDead, w.GatewayBuffers, w.Mismatched, w.ProbesFail = false, false,
 		false, false, false, false, false, false, false
-	w.Favours, w.FavoursDecode, w.GatewayFails, w.GatewayStatus, w.PassesPrefill = 0, 0, 0, 0, false
+	w.Favours, w.FavoursDecode, w.GatewayFails, w.GatewayStatus, w.GatewayLag, w.PassesPrefill = 0, 0, 0, 0, 0, false
 	for i, r := range w.Replicas {
 		of := well.Replicas[i]
 		anew := r.Down || r.Gone || r.GPU.Lost || r.GPU.Stuck || r.Engine.Wedged || r.Engine.Broken ||
 			r.Profile.Release != of.Profile.Release || r.Profile.KVCacheDtype != of.Profile.KVCacheDtype || r.Pod != of.Pod ||
+			r.Profile.NoPrefixCache != of.Profile.NoPrefixCache ||
 			r.Engine.Slow != 1 && r.Runtime == metrics.Ollama || r.Engine.Leak > 0
 		of.Profile.Started, of.Profile.Descriptors = r.Profile.Started, r.Profile.Descriptors
 		r.Profile, r.Pod, r.Misses = of.Profile, of.Pod, 0
 		r.Engine.Serving, r.Engine.Slow, r.Engine.Starved, r.Engine.Lag, r.Engine.ShowsIdle = of.Profile.Serving, 1, 0, 0, false
+		r.Engine.Preparing = 0
 		g := r.GPU
 		g.Throttle, g.Lost, g.Stuck, g.RemapPending, g.RemapFailed, g.RepairPending, g.Unrepairable = nil, false, false, false, false,
 			false, false
@@ -371,6 +376,7 @@ func (w *World) Advance(to time.Duration) {
 		}
 		w.ask()
 		w.send(w.Traffic.Until(until))
+		w.deliver(until)
 		for i, r := range w.Replicas {
 			if i == w.Fleet.Prefills {
 				w.passOn(until)
@@ -417,7 +423,7 @@ func (w *World) send(requests []*drill.Request) {
 			w.truth.lose(gateway)
 		case w.Fleet.ReadsGateway || w.GatewayFails > 0:
 			if to, status := w.pass(q.Arrival); to != nil {
-				to.Engine.Offer(q)
+				w.forward(q, to)
 			} else if status >= http.StatusBadRequest {
 				w.truth.unreached(gateway)
 			}
