@@ -161,8 +161,8 @@ func alone() []Play {
 		},
 		{
 			Name: "small-cache", Says: "started again with a KV cache for one request", Right: []rules.Branch{rules.Memory},
-			Load: Load{Rate: 1, Own: 200, Output: 100}, Flags: []string{"--max-num-seqs", "4"},
-			Fault: released("--max-num-seqs", "4", "--num-gpu-blocks-override", "6", "--max-model-len", "640"),
+			Load: Load{Rate: 0.6, Own: 64, Output: 200}, Flags: room,
+			Fault: released(append(room, "--num-gpu-blocks-override", "5", "--max-model-len", "512")...),
 		},
 		{
 			Name: "long-outputs", Says: "answers ten times as long", Right: []rules.Branch{rules.Decode, rules.Behaviour},
