@@ -65,6 +65,9 @@ func (s shown) overRanges(t *testing.T, b board) {
 	t.Helper()
 	for _, p := range b.flat() {
 		for _, window := range ranges {
+			if p.Type == "timeseries" {
+				(screen{s.sim, s.to}).emptyOver(t, b, p, window)
+			}
 			step := interval(window, 52*p.GridPos.W)
 			at := func(expr string, rate time.Duration) promql.Vector {
 				v, err := s.sim.Query(b.substituteEvery(t, expr, window, step, rate), s.to)

@@ -232,20 +232,30 @@ var trueWithout = map[string]string{
 // data.
 func (s screen) empty(t *testing.T, b board, p panel) string {
 	t.Helper()
+	window, err := model.ParseDuration(strings.TrimPrefix(b.Time.From, "now-"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.emptyOver(t, b, p, time.Duration(window))
+}
+
+// emptyOver is like empty, over a range that a reader chose.
+func (s screen) emptyOver(t *testing.T, b board, p panel, window time.Duration) string {
+	t.Helper()
 	if p.Type == "text" {
 		return ""
 	}
-	drawn := s
+	drawn, step := s, interval(window, 52*p.GridPos.W-40)
 	if p.Type == "timeseries" { // Grafana puts points at multiples of the time between them: the last is nearly that old at worst
-		window, err := model.ParseDuration(strings.TrimPrefix(b.Time.From, "now-"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		drawn.at = s.at.Add(-interval(time.Duration(window), 52*p.GridPos.W-40))
+		drawn.at = s.at.Add(-step)
 	}
 	said := p.Options.TextMode != "name" // a stat of names has no place for another text
 	for _, q := range p.Targets {
-		for _, found := range drawn.ask(t, b, q.Expr) {
+		found, err := s.sim.Query(b.substituteEvery(t, q.Expr, window, step, rateOver(step)), drawn.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range found {
 			said = true
 			if p.Type != "state-timeline" && p.Options.TextMode != "name" || found.F != -1 {
 				return ""
