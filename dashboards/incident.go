@@ -541,7 +541,7 @@ func leversRow() []Panel {
 	return []Panel{
 		levers("Queue, prefill, memory", "BranchQueueing", "BranchHeldBackQueue", "LLMPrefixHitCollapse", "BranchLongPrompts",
 			"BranchKVPressure", "LLMKVTransferFailures",
-			"LLMKVOffloadSaturated", "LLMEngineMemoryLost", "BranchAdapterLatency"),
+			"LLMKVOffloadSaturated", "LLMEngineMemoryLost", "BranchModelsTakeTurns", "BranchAdapterLatency"),
 		levers("One replica, decode", "LLMReplicaSkew", "BranchIdleGPUs", "BranchFailingReplica", "BranchLargeBatch", "LLMRunawayGeneration",
 			"BranchLongerOutputs", "LLMSpeculationCollapse"),
 		levers("GPU", "BranchThrottledGPU", "LLMGPUFailed", "LLMGPUNeedsService", "LLMGPUSlowed", "LLMGPULinkFault"),

@@ -305,8 +305,14 @@ func (e *Engine) ready() time.Duration {
 func (e *Engine) receive() {
 	for len(e.arriving) > 0 && e.ready() <= e.now {
 		r := e.arriving[0]
+		turn := max(r.Arrival, e.prepared)
 		e.prepared = e.ready()
 		e.arriving = e.arriving[1:]
+		if e.Preparing > 0 && r.gaveUp(turn) {
+			e.prepared = turn
+			e.abort(r)
+			continue
+		}
 		r.Queued = max(e.prepared, e.resumed)
 		if e.Broken || e.MaxQueue > 0 && len(e.waiting) >= e.MaxQueue {
 			r.Rejected, r.Full, r.Done = true, !e.Broken, r.Arrival

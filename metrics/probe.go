@@ -61,6 +61,12 @@ var (
 	ProbeConnection = Probe.histogram("llm_probe_connection_seconds",
 		"Time of a phase of the connection: resolve, connect or tls. Every synthetic request opens its own connection.", ProbedLabels,
 		with(LabelPhase)).experimental()
+	ProbeRecentFirstToken = Probe.gauge(Max, "llm_probe_recent_time_to_first_token_seconds",
+		"Mean time to the first token of the complete answers in the last five minutes.", ProbedLabels).experimental()
+	ProbeQueueing = Probe.gauge(Max, "llm_probe_queueing_seconds",
+		"Mean time to the first token in the last five minutes, if it is five times the mean of the hour before, although later tokens take less "+
+			"than twice as long as then: the requests waited for their turn. Otherwise 0. Absent until probes of an earlier time are known.",
+		ProbedLabels).experimental()
 	ProbeRequests = Probe.counter("llm_probe_requests_total",
 		"Synthetic requests that ended, by outcome: ok, wrong_answer, empty, refused, timeout, rate_limited, http_4xx, http_5xx, "+
 			"in_stream_error, truncated or invalid.",

@@ -15,6 +15,7 @@ const (
 	LabelFact   = "fact"   // subject of a piece of evidence
 	LabelChosen = "chosen" // on no series, so a matcher shows whether a filter is set
 	LabelOrder  = "order"  // position among suspects, or among facts
+	LabelMore   = "more"   // number of other engines or GPUs of which the same is true
 	LabelUnit   = "unit"   // unit of a suspect's strength or a fact's value: count, decimal, times, ratio, seconds, on, none
 	LabelSays   = "says"   // a suspect or a fact in words
 	LabelLever  = "lever"  // the fastest lever against a suspect, in words

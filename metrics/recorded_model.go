@@ -245,6 +245,11 @@ var (
 			"first), and delays what it delays or makes fail (empty for everything). The value is its strength, in the clue's own unit. runbook "+
 			"is the alert whose runbook has more detail.",
 		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
+	RecordedShown = recorded(Never, "model:llm_suspect:shown",
+		"The strongest series of each suspect, in the unit in which a text prints its strength. more is the number of other engines or GPUs "+
+			"of which the same is true. The other labels are those of model:llm_suspect:strength.",
+		perModel, with(LabelGPU, LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever, LabelMore),
+		suspects)
 	RecordedSentence = recorded(Never, "model:llm_suspect:sentence",
 		"A suspect in words, always 1. says is a sentence with names and numbers filled in. The other labels are those of "+
 			"model:llm_suspect:strength.",

@@ -86,7 +86,8 @@ func burnGroup(opt Options) Group {
 	g.Records = append(g.Records, burns(opt, slo.Page)...)
 	record(metrics.RecordedExpectedRate, expectedRate())
 	if opt.Tier == Single { // shards forward theirs
-		record(metrics.RecordedSentence, sentences(strengths()))
+		record(metrics.RecordedShown, strongest())
+		record(metrics.RecordedSentence, sentences(promql.Vector(metrics.RecordedShown)))
 	}
 	record(metrics.RecordedExplained, explained())
 	record(metrics.RecordedVerdict, firstSuspects())

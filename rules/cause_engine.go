@@ -29,7 +29,8 @@ var (
 		Description: "{{ if lt $value 0.0 }}It is unknown whether its engines serve requests. Send the model a request: if it answers, restart the " +
 			"exporter; if not, look at the node." +
 			"{{ else }}Every engine that served it in the last hour fails to answer, or is gone. " + retire + "{{ end }}",
-		Dashboard: IncidentDashboard,
+		ExplainedBy: "crash_loop",
+		Dashboard:   IncidentDashboard,
 	}
 	EngineDown = &Alert{
 		Name:   "LLMEngineDown",
@@ -82,6 +83,7 @@ var (
 		Promised:    true,
 		Description: "The engine has requests and completes none, although its health endpoint may answer 200.",
 		ExplainedBy: strandedCacheClue,
+		OfEngine:    true,
 		Split: []Evidence{
 			{
 				"Ranks without progress", promql.And(above(perRank(metrics.EngineStalled), 0),

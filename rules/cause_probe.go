@@ -231,20 +231,13 @@ func toClients() promql.Expr {
 		promql.Ge(inProbeWindow(promql.CountOf(metrics.ProbeTimeToFirstToken)), promql.Num(10)))
 }
 
-// probesWait returns the mean time to the first token of synthetic requests at each engine, if it is at least a second and
-// five times the usual time, while later tokens are on time and the model's GPU is busy. Then the request waited for its turn.
-// An engine that reports its queue is left out.
+// probesWait returns how long synthetic requests to each engine wait for their turn, if this is at least a second and the
+// model's GPU is busy. An engine that reports its queue is left out.
 func probesWait() promql.Expr {
-	mean := func(f *metrics.Family, window, ago time.Duration) promql.Expr {
-		return promql.Div(promql.Increase(promql.Offset(promql.SumOf(f), ago), window),
-			above(promql.Increase(promql.Offset(promql.CountOf(f), ago), window), 0))
-	}
-	first, next := metrics.ProbeTimeToFirstToken, metrics.ProbeInterTokenLatency
-	late := promql.Gt(above(mean(first, pageWindow, 0), 1), times(5, mean(first, hour, pageWindow)))
-	onTime := promql.Lt(mean(next, pageWindow, 0), times(2, mean(next, hour, pageWindow)))
+	wait := above(promql.Max(placeLabels, promql.Vector(metrics.ProbeQueueing)), 1)
 	works := above(promql.Max(modelLabels, promql.Mul(servedOn(modelLabels), promql.Max(onGPULabels(), promql.Over("avg_over_time",
 		promql.Vector(metrics.GPUUtilization), pageWindow)), promql.On(onGPULabels()...).ManyToOne())), 0.8)
-	atEngine := promql.Mul(promql.Max(placeLabels, both(late, onTime)), promql.Max(append([]string{metrics.LabelNamespace}, atPage...),
+	atEngine := promql.Mul(wait, promql.Max(append([]string{metrics.LabelNamespace}, atPage...),
 		promql.Vector(metrics.EngineUp)), promql.On(atPage...).ManyToOne(metrics.LabelNamespace))
 	return promql.Unless(promql.And(atEngine, works, promql.On(modelLabels...)),
 		promql.Max(modelLabels, promql.Vector(metrics.RequestsWaiting)), promql.On(modelLabels...))

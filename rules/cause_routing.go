@@ -252,8 +252,8 @@ func failsFive(windows []time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Or(shares[0], shares[1:]...)
 }
 
-// failsAlone returns the share of a replica's requests that fail, if it is more than a third while the other
-// replicas of its model together fail less than a tenth, both within ten minutes and within the last two.
+// failsAlone returns the share of a replica's requests that fail, if the other replicas of its model together fail less than a tenth
+// of that, both within ten minutes and within the last two.
 func failsAlone() promql.Expr {
 	others := func(outcomes *promql.Matcher, window time.Duration) promql.Expr {
 		in := promql.Rate(promql.Vector(metrics.Requests, outcomes), window)
@@ -261,10 +261,10 @@ func failsAlone() promql.Expr {
 	}
 	few := func(window time.Duration) promql.Expr {
 		all := above(others(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes), window), 0.01)
-		return below(promql.Div(others(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes), window), all), 0.1)
+		return times(10, promql.Div(others(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes), window), all))
 	}
 	fails := promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, promql.Eq(metrics.LabelRole, "")))
-	return both(above(fails, 1./3), few(causeWindow), few(recentWindow))
+	return promql.Gt(promql.Gt(fails, few(causeWindow)), few(recentWindow))
 }
 
 // hotReplica returns the share of a model's requests that arrive at a replica with a queue, if another replica of its role
@@ -291,6 +291,16 @@ func onTheWay(window time.Duration) promql.Expr {
 	engines := promql.Sum(modelLabels, promql.Vector(meanIn(window), ofStage(metrics.StageFirstToken)))
 	late := promql.Sub(mean(metrics.TimeToFirstToken, modelLabels, window, gatewayRole()), engines)
 	return both(promql.Gt(late, promql.Call("clamp_min", engines, promql.Num(0.1))), atLeast(10, window))
+}
+
+// probedLate returns how much later first tokens of synthetic requests are at a gateway than at the engines of its model, if the
+// difference is most of their time.
+func probedLate() promql.Expr {
+	took, engines := promql.Max(placeLabels, promql.Vector(metrics.ProbeRecentFirstToken)), promql.Max(atPage, promql.Vector(metrics.EngineInfo))
+	direct := promql.Avg(namedModel, promql.And(took, engines, promql.On(atPage...)))
+	late := promql.Sub(promql.Unless(took, engines, promql.On(atPage...)), direct, promql.On(namedModel...).ManyToOne())
+	return promql.Max(modelLabels, withNamespace(promql.Gt(late, promql.Call("clamp_min", direct, promql.Num(0.1)),
+		promql.On(namedModel...).ManyToOne())))
 }
 
 // slowAtSteps returns the time between tokens of each replica whose steps take at least a given multiple of its peers'

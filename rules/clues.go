@@ -93,7 +93,7 @@ func brokenClues() []Clue {
 		{
 			Branch: Hardware, Name: "gpu_crowded", Runbook: "BranchThrottledGPU", Delays: AnyToken, Unit: Share,
 			Says:  "Other processes use {value} of GPU {gpu} on {instance}",
-			Query: one(crowded()),
+			Query: crowded(),
 		},
 		{
 			Branch: Hardware, Name: "gpu_failed", Runbook: "LLMGPUFailed", Unit: Bare, Says: "GPU {gpu} on {instance} must leave service ({reason})",
@@ -103,12 +103,12 @@ func brokenClues() []Clue {
 		{
 			Branch: Hardware, Name: "gpu_memory_errors", Runbook: "LLMGPUNeedsService", Unit: Count,
 			Says:  "GPU {gpu} on {instance} had uncorrectable memory errors in the last hour",
-			Query: one(servedBy(uncorrectable(gpuLabels))),
+			Query: servedBy(uncorrectable(gpuLabels)),
 		},
 		{
 			Branch: Hardware, Name: "gpu_link", Runbook: "LLMGPULinkFault", Unit: Count,
 			Says:  "NVLink of GPU {gpu} on {instance} recovered {value} times in the last hour",
-			Query: one(servedBy(above(promql.Sum(gpuLabels, promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), hour)), 2.5))),
+			Query: servedBy(above(promql.Sum(gpuLabels, promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), hour)), 2.5)),
 		},
 		{ // an engine that is gone refuses nothing
 			Branch: Release, Name: "refuses_all", Runbook: "BranchClientPath", Delays: Failures, Unit: Bare,
@@ -124,12 +124,18 @@ func brokenClues() []Clue {
 		{ // it stands before the setting that may be the reason
 			Branch: Memory, Name: "kv_resized", Runbook: "LLMEngineMemoryLost", Delays: AnyRequest, Unit: Bare,
 			Says:  "The KV cache of {engine} changed from {old} to {new} tokens in the last hour",
-			Query: one(kvResized()),
+			Query: kvResized(),
 		},
 		{
 			Branch: Release, Name: "setting_changed", Runbook: "LLMReleaseRegression", Unit: Count,
 			Says:  "Setting {setting} changed from {old} to {new} in the last hour",
 			Query: newest(1, changedWithin(hour, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion)))),
+		},
+		{
+			Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count,
+			Says: "{engine} restarted {value} times within six hours",
+			Query: promql.Mul(servedWithin(hour),
+				promql.And(promql.Vector(metrics.RecordedRestarts), above(restartsWithin(coldFor), 0)), promql.On(pageLabels...).ManyToOne()),
 		},
 		{
 			Branch: Engine, Name: "was_down", Runbook: "LLMModelDown", Delays: Failures, Unit: Seconds,
@@ -139,9 +145,14 @@ func brokenClues() []Clue {
 	}
 }
 
-// goneClues are about engines that are gone or make no progress.
+// goneClues are about engines that fail, are gone, or make no progress.
 func goneClues() []Clue {
 	return []Clue{
+		{
+			Branch: Engine, Name: "failing_replica", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
+			Says:  "{engine} fails {value} of its requests, and the other replicas do not",
+			Query: failsAlone(),
+		},
 		{
 			Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering in the last hour",
 			// not during a rollout, in which the engine is the next to restart
@@ -155,37 +166,26 @@ func goneClues() []Clue {
 		{ // it stops the engine
 			Branch: Memory, Name: strandedCacheClue, Runbook: "LLMEngineMemoryLost", Delays: AnyRequest, Unit: Share,
 			Says:  "The KV cache of {engine} is {value} full while nothing runs, and requests wait",
-			Query: one(strandedCache()),
+			Query: strandedCache(),
 		},
 		{
 			Branch: Engine, Name: "no_tokens", Runbook: "LLMEngineStalled", Unit: Seconds,
 			Says: "{engine} has made no progress for {value}, and clients give up",
-			Query: one(promql.And(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineWithoutProgress)), 60),
+			Query: promql.And(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineWithoutProgress)), 60),
 				promql.Or(above(aborted(modelLabels, recentWindow, 0), 2./3), promql.Vector(metrics.RecordedWithoutToken)),
-				promql.On(modelLabels...))),
+				promql.On(modelLabels...)),
 		},
 		{
 			Branch: Engine, Name: "stood_still", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Seconds,
 			Says:  "{engine} stood still for {value} within the last five minutes, and resumed",
-			Query: one(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineStandstill)), 0)),
-		},
-		{
-			Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count,
-			Says: "{engine} restarted {value} times within six hours",
-			Query: promql.Mul(servedWithin(hour),
-				promql.And(promql.Vector(metrics.RecordedRestarts), above(restartsWithin(coldFor), 0)), promql.On(pageLabels...).ManyToOne()),
+			Query: above(promql.Max(replicaLabels, promql.Vector(metrics.EngineStandstill)), 0),
 		},
 	}
 }
 
-// wayClues are about replicas and gateways that fail, and about delays before requests run.
+// wayClues are about gateways that fail, and about delays before requests run.
 func wayClues() []Clue {
 	return []Clue{
-		{
-			Branch: Engine, Name: "failing_replica", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
-			Says:  "{engine} fails {value} of its requests, and the other replicas do not",
-			Query: one(failsAlone()),
-		},
 		{
 			Branch: Routing, Name: "gateway_down", Runbook: "LLMGatewayDown", Delays: Failures, Unit: Count,
 			Says:  "Gateway {engine} stopped answering in the last hour",
@@ -199,12 +199,12 @@ func wayClues() []Clue {
 		{
 			Branch: Routing, Name: "gateway_late", Runbook: "BranchClientPath", Delays: AtGateway, Unit: Seconds,
 			Says:  "First tokens are {value} later at the gateway than at the engines",
-			Query: onTheWay(recentWindow),
+			Query: promql.Or(onTheWay(recentWindow), probedLate()),
 		},
 		{
 			Branch: Routing, Name: "hot_replica", Runbook: "BranchIdleGPUs", Delays: AnyToken, Unit: Share,
 			Says:  "{engine} gets {value} of the requests and has a queue, while another replica has none",
-			Query: one(hotReplica()),
+			Query: hotReplica(),
 		},
 		{
 			Branch: Routing, Name: "prefill_passed", Runbook: "BranchIdleGPUs", Delays: AnyToken, Unit: Share,
@@ -225,17 +225,17 @@ func memoryClues() []Clue {
 		{
 			Branch: Memory, Name: "left_gpu", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,
 			Says:  "Only {value} of the model is in GPU memory at {engine}",
-			Query: one(promql.Vector(metrics.RecordedLeftGPU)),
+			Query: promql.Vector(metrics.RecordedLeftGPU),
 		},
 		{
-			Branch: Memory, Name: "unloaded", Runbook: "LLMEngineMemoryLost", Delays: FirstToken, Unit: Share,
+			Branch: Memory, Name: "unloaded", Runbook: "BranchModelsTakeTurns", Delays: FirstToken, Unit: Share,
 			Says:  "{engine} had the model in memory only {value} of the time, and requests wait for it to load",
-			Query: one(unloaded()),
+			Query: unloaded(),
 		},
 		{
 			Branch: Memory, Name: "kv_leak", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,
 			Says:  "{engine} uses {value} more KV cache than two hours ago, for no more requests",
-			Query: one(promql.Vector(metrics.RecordedKVLeak)),
+			Query: promql.Vector(metrics.RecordedKVLeak),
 		},
 		{
 			Branch: Memory, Name: "kv_transfers_lost", Runbook: "LLMKVTransferFailures", Unit: Decimal,
@@ -277,12 +277,12 @@ func requestClues() []Clue {
 		{
 			Branch: Engine, Name: "cpu_wait", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
 			Says:  "On average, {value} threads of {engine} wait for a CPU",
-			Query: one(doubled(1./3, promql.Vector(metrics.RecordedCPUWait))), // a third of a thread waits for a CPU
+			Query: doubled(1./3, promql.Vector(metrics.RecordedCPUWait)), // a third of a thread waits for a CPU
 		},
 		{
 			Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
 			Says:  "{engine} uses its GPU {value} of the time while requests run",
-			Query: one(hostBound(recentWindow)),
+			Query: hostBound(recentWindow),
 		}, // more work makes a GPU busier
 		{
 			Branch: Prefill, Name: "prompts_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Count,
@@ -328,7 +328,7 @@ func requestClues() []Clue {
 			Branch: Engine, Name: "cold_start", Runbook: "BranchColdStart", Delays: AnyToken, Unit: Count,
 			Says: "{engine} started minutes ago, and requests waited",
 			// a start does not explain load under which requests still wait, a full cache or missing adapters
-			Query: promql.Unless(one(startedCold()),
+			Query: promql.Unless(startedCold(),
 				promql.Or(promql.Or(both(above(waiting(), 0), above(against("arrivals"), 1.3)), promql.Vector(metrics.RecordedFullCache)),
 					promql.CountBy(modelLabels, swapping())),
 				promql.On(modelLabels...)),
@@ -362,8 +362,8 @@ func engineClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "unscheduled", Runbook: "BranchHostBound", Delays: FirstToken, Unit: Seconds,
-			Says:  "First tokens at {engine} take {value} longer than its queue and prefill explain",
-			Query: one(unscheduled()),
+			Says:  "Requests spend {value} in the server of {engine}, outside its queue and prefill",
+			Query: unscheduled(),
 		},
 	}
 }
@@ -434,7 +434,7 @@ func loadClues() []Clue {
 	}
 }
 
-// one keeps the worst series of each model.
+// one keeps the worst series of each model, where the others are about the same engine or GPU.
 func one(e promql.Expr) promql.Expr { return promql.TopK(1, modelLabels, e) }
 
 // recently returns a rate of each model over the last two minutes or, if few requests came, over the last five.

@@ -208,9 +208,10 @@ func (s Style) Histograms(e promql.Expr) promql.Expr {
 func (s Style) alert(a *Alert) FileRule {
 	var split strings.Builder
 	if a.Diagnosed {
-		// a cause that has ended still explains what burns, but its sentence is no longer true
-		was := promql.Call("label_replace", promql.BottomK(1, nil, promql.Over("last_over_time", verdictQuery(), 30*minute)),
-			promql.Str(metrics.LabelSays), promql.Str("Earlier: $1"), promql.Str(metrics.LabelSays), promql.Str("(.*)"))
+		// a cause that has ended still explains what burns, but its sentence is no longer true; of several, the one that led longest
+		longest := promql.TopK(1, nil, promql.Sum([]string{metrics.LabelClue}, promql.Over("count_over_time", verdictQuery(), 30*minute)))
+		was := promql.Call("label_replace", promql.TopK(1, nil, promql.And(promql.Over("last_over_time", verdictQuery(), 30*minute), longest,
+			promql.On(metrics.LabelClue))), promql.Str(metrics.LabelSays), promql.Str("Earlier: $1"), promql.Str(metrics.LabelSays), promql.Str("(.*)"))
 		split.WriteString(verdict(promql.OrOn(verdictQuery(), was, promql.On()), s, "{{ else }}Look first at: nothing stands out yet.\n"))
 		split.WriteString(changes(queryTemplate(s.query(changesQuery()))) + s.objective())
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	promtemplate "github.com/prometheus/prometheus/template"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
@@ -250,6 +251,39 @@ func TestLongMessagesKeepWhatIsNeeded(t *testing.T) {
 				t.Errorf("%q is kept in %d messages and lost from %d", optional, kept, lost)
 			}
 		}
+	}
+}
+
+// TestAPageNamesTheCauseThatLedLongest checks that a page after the cause has ended names the cause of most minutes, not one that
+// led for a moment, although its sentence changed with each value.
+func TestAPageNamesTheCauseThatLedLongest(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sim.Close() })
+	of := map[string]string{metrics.LabelModel: "llama", metrics.LabelNamespace: "prod", metrics.LabelSLO: "ttft"}
+	for minute := range 30 {
+		at := rulesim.Epoch.Add(time.Duration(minute) * time.Minute)
+		if err := sim.Append(at, func(emit rulesim.Emit) {
+			order, clue, says := 40.0, "queue_long", fmt.Sprintf("%d wait", minute)
+			switch {
+			case minute >= 25:
+				return
+			case minute == 12:
+				order, clue, says = 10, "engine_down", "llama-1 stopped answering in the last hour"
+			}
+			emit(series(metrics.RecordedVerdict.Name, metrics.LabelModel, "llama", metrics.LabelNamespace, "prod", metrics.LabelSLO, "ttft",
+				metrics.LabelClue, clue, metrics.LabelSays, says, metrics.LabelBranch, "queueing"), order)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := rulesim.Epoch.Add(30 * time.Minute)
+	ask := func(_ context.Context, q string, _ time.Time) (promql.Vector, error) { return sim.Query(q, now) }
+	if _, text := notificationOf(t, alertOf(t, "LLMErrorBudgetFastBurn"), of, 1, ask); !strings.Contains(text, ". Earlier: ") ||
+		!strings.Contains(text, " wait.") {
+		t.Error(text)
 	}
 }
 

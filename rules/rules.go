@@ -74,6 +74,8 @@ type Alert struct {
 	Suspects promql.Expr
 	// ExplainedBy matches the names of the clues that explain the alert, where these are its suspects.
 	ExplainedBy string
+	// OfEngine means that only clues about the alert's own engine explain it.
+	OfEngine bool
 	// Split lists evidence: queries whose results are shown with the alert.
 	Split []Evidence
 	// Dashboard names the dashboard that the alert links to.
@@ -85,12 +87,16 @@ func (a *Alert) suspects() promql.Expr {
 	if a.ExplainedBy == "" {
 		return a.Suspects
 	}
-	return promql.Vector(metrics.RecordedSentence, sameModel(promql.Re(metrics.LabelClue, a.ExplainedBy))...)
+	subject := modelLabels
+	if a.OfEngine {
+		subject = replicaLabels
+	}
+	return promql.Vector(metrics.RecordedSentence, append(same(subject...), promql.Re(metrics.LabelClue, a.ExplainedBy))...)
 }
 
-// IsExplainedBy reports whether a clue of this name explains the alert.
-func (a *Alert) IsExplainedBy(clue string) bool {
-	return a.ExplainedBy != "" && regexp.MustCompile("^(?:"+a.ExplainedBy+")$").MatchString(clue)
+// IsExplainedBy reports whether a clue of this name, at this server, explains the alert at a server.
+func (a *Alert) IsExplainedBy(clue, at, server string) bool {
+	return a.ExplainedBy != "" && (at == server || !a.OfEngine) && regexp.MustCompile("^(?:"+a.ExplainedBy+")$").MatchString(clue)
 }
 
 // Asks returns the queries in the alert's text, which may match the alert's own labels.

@@ -37,18 +37,25 @@ func suspectGroups(opt Options) []Group {
 		records = append(records, Record{metrics.RecordedSuspect, c.Query, labels})
 	}
 	if opt.Tier == Shard { // which has no group of burn rates
-		records = append(records, Record{Name: metrics.RecordedSentence, Expr: sentences(strengths())})
+		records = append(records, Record{Name: metrics.RecordedShown, Expr: strongest()},
+			Record{Name: metrics.RecordedSentence, Expr: sentences(promql.Vector(metrics.RecordedShown))})
 	}
 	return chunked("llm-suspects", Interval/2, records)
 }
 
-// strengths returns the strength of each suspect as texts print it. The label unit holds the text that follows the
-// number.
-func strengths() promql.Expr {
-	of := func(m *promql.Matcher) promql.Expr { return promql.Vector(metrics.RecordedSuspect, m) }
-	return promql.Or(inUnit(Share, of(promql.Eq(metrics.LabelUnit, string(Share)))),
+// strongest returns the strongest series of each suspect and how many others there are, as texts print them. The label unit holds the
+// text that follows the number. Each engine whose cache is stranded has a page of its own.
+func strongest() promql.Expr {
+	perClue := append([]string{metrics.LabelClue}, modelLabels...)
+	others := promql.Ne(metrics.LabelClue, strandedCacheClue)
+	of := func(m *promql.Matcher) promql.Expr { return promql.Vector(metrics.RecordedSuspect, m, others) }
+	all := promql.Or(inUnit(Share, of(promql.Eq(metrics.LabelUnit, string(Share)))),
 		inUnit(Seconds, of(promql.Eq(metrics.LabelUnit, string(Seconds)))),
 		of(promql.NotRe(metrics.LabelUnit, string(Share+"|"+Seconds))))
+	more := promql.CountValues(metrics.LabelMore, perClue, promql.Sub(promql.CountBy(perClue, promql.Vector(metrics.RecordedSuspect, others)),
+		promql.Num(1)))
+	return promql.Or(promql.Mul(promql.TopK(1, perClue, all), more, promql.On(perClue...).ManyToOne(metrics.LabelMore)),
+		inUnit(Share, promql.Vector(metrics.RecordedSuspect, promql.Eq(metrics.LabelClue, strandedCacheClue))))
 }
 
 // inUnit converts strengths to the numbers that texts print, and writes the text that follows the number, if any,
@@ -84,7 +91,7 @@ func sentences(shown promql.Expr) promql.Expr {
 	parts := []string{
 		metrics.LabelSays, value, metrics.LabelUnit, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance,
 		metrics.LabelGPU, metrics.LabelReason,
-		metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew,
+		metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew, metrics.LabelMore,
 	}
 	rounded := promql.Or(promql.Ge(promql.Call("round", shown), promql.Num(10)), promql.Call("round", shown, promql.Num(0.01)))
 	args := []promql.Expr{promql.WithValue(value, rounded), promql.Str(metrics.LabelSays), promql.Str("|")}
@@ -103,11 +110,12 @@ func sentences(shown promql.Expr) promql.Expr {
 	fill("engine", metrics.LabelPod, "$4")
 	fill("engine", metrics.LabelServer, "$4 on {instance}")
 	replace("(.*){engine}(.*)", "${1}one engine$2")
-	for _, l := range parts[slices.Index(parts, metrics.LabelInstance):] {
+	for _, l := range parts[slices.Index(parts, metrics.LabelInstance) : len(parts)-1] {
 		fill(l, l, "$4")
 	}
+	replace(`([^|]*)([|].*[|]([1-9]\d*))`, "$1 (and $3 more)$2")
 	replace(`([^|]*?)((( on)? ?{\w+})+([^|]*))?[|].*`, "$1$5") // the first part, without empty places
-	return promql.Drop([]string{metrics.LabelUnit, value}, e)
+	return promql.Drop([]string{metrics.LabelUnit, metrics.LabelMore, value}, e)
 }
 
 // firstSuspects returns the first suspect that explains the burn of each objective. An objective is explained by

@@ -270,7 +270,7 @@ func TestVerdict(t *testing.T) {
 			r.started, r.waiting, r.warm, r.queue = onset, 30, true, 0.2
 		}},
 		{"engine. 50% of requests at p1 get no token.", slo.TTFT, true, func(r *replica) { r.unserved = 600 }},
-		{"engine. First tokens at p1 take 1.5s longer than its queue and prefill explain.", slo.TTFT, true, func(r *replica) {
+		{"engine. Requests spend 1.5s in the server of p1, outside its queue and prefill.", slo.TTFT, true, func(r *replica) {
 			r.ttft, r.unscheduled = 1.8, 1.5
 		}},
 		{"engine. p1 restarted 3 times within six hours.", slo.TTFT, true, func(r *replica) {
@@ -337,7 +337,7 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) {
 				r.started, r.hits, r.itl, r.waiting, r.queue, r.quantized = onset, 0.3, 0.08, 3, 0.24, true
 			}},
-		{"memory. The KV cache of p1 changed from 65536 to 768 tokens in the last hour.", slo.TTFT, false, // whatever else changed
+		{"memory. The KV cache of p1 changed from 65536 to 768 tokens in the last hour (and 2 more).", slo.TTFT, false, // whatever else changed
 			func(r *replica) { r.started, r.waiting, r.queue, r.shrunk = onset, 3, 0.24, true }},
 		{"behaviour. Answers are 6 times as long as usual.", slo.TTFT, false, func(r *replica) {
 			r.output, r.running, r.waiting,

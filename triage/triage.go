@@ -234,7 +234,7 @@ func (j *judge) evaluate() error {
 }
 
 func suspects(r rules.Record) int {
-	return slices.Index([]*metrics.Family{metrics.RecordedSuspect, metrics.RecordedSentence}, r.Name)
+	return slices.Index([]*metrics.Family{metrics.RecordedSuspect, metrics.RecordedShown, metrics.RecordedSentence}, r.Name)
 }
 
 // subject identifies a model.
@@ -493,10 +493,11 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 		all = append(all, still...)
 	}
 	for _, a := range j.alerts {
-		if !slices.ContainsFunc(all, func(s Suspect) bool { return a.IsExplainedBy(s.Clue) }) {
-			continue
+		raised := func(s Suspect) bool {
+			return s.Clue == a.Name && slices.ContainsFunc(all, func(by Suspect) bool {
+				return a.IsExplainedBy(by.Clue, by.labels[metrics.LabelServer], s.labels[metrics.LabelServer])
+			})
 		}
-		raised := func(s Suspect) bool { return s.Clue == a.Name }
 		for i := slices.IndexFunc(all, raised); i >= 0; i = slices.IndexFunc(all, raised) {
 			late, all = append(late, all[i]), slices.Delete(all, i, i+1)
 		}

@@ -53,6 +53,7 @@ type state struct {
 	confirm bool                         // the last request failed, and the request before it did not
 	seen    *engine.Probed
 	answers bool // at least one answer was complete
+	waits
 	refused bool // an engine that was found has refused all requests
 }
 
@@ -67,7 +68,7 @@ type Collector struct {
 
 	firstByte, firstToken, firstVisible, interToken, duration, connection *prometheus.HistogramVec
 	requests, skipped, buffered, tokens                                   *prometheus.CounterVec
-	budget, matches, failures, health, engineAsked                        *prometheus.GaugeVec
+	budget, matches, failures, health, engineAsked, queueing, recent      *prometheus.GaugeVec
 
 	mu     sync.Mutex
 	wanted []*Probe       // by the configuration
@@ -98,7 +99,8 @@ func New(look func(ctx context.Context, at engine.Offer) (engine.Engine, bool), 
 		requests: counter(metrics.ProbeRequests), skipped: counter(metrics.ProbeSkipped), buffered: counter(metrics.ProbeBuffered),
 		tokens: counter(metrics.ProbeTokens),
 		budget: gauge(metrics.ProbeBudget), matches: gauge(metrics.ProbeAnswerMatches), failures: gauge(metrics.ProbeFailures),
-		health: gauge(metrics.ProbeHealth), engineAsked: gauge(metrics.ProbeEngineAsked),
+		health: gauge(metrics.ProbeHealth), engineAsked: gauge(metrics.ProbeEngineAsked), queueing: gauge(metrics.ProbeQueueing),
+		recent: gauge(metrics.ProbeRecentFirstToken),
 	}
 }
 
@@ -111,7 +113,7 @@ type vec interface {
 func (c *Collector) vecs() []vec {
 	return []vec{
 		c.firstByte, c.firstToken, c.firstVisible, c.interToken, c.duration, c.connection, c.requests, c.skipped, c.buffered,
-		c.tokens, c.budget, c.matches, c.failures, c.health, c.engineAsked,
+		c.tokens, c.budget, c.matches, c.failures, c.health, c.engineAsked, c.queueing, c.recent,
 	}
 }
 
@@ -341,7 +343,7 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 		return
 	}
 	c.compare(p, &r, known.Version)
-	c.observe(p, &r, known.Reason == "", known.Gone())
+	c.observe(p, &r, known.Reason == "", known.Gone(), time.Now())
 	c.judge(p, &r)
 	if p.last != r.outcome {
 		p.last = r.outcome
@@ -439,7 +441,7 @@ func (c *Collector) fails(p *Probe, failed bool) {
 
 // observe exports the result that a client saw. up reports whether the engine's metrics endpoint answered, if one is
 // read. gone means that the engine has disappeared, so its failures do not count as a hang.
-func (c *Collector) observe(p *Probe, r *result, up, gone bool) {
+func (c *Collector) observe(p *Probe, r *result, up, gone bool, now time.Time) {
 	l := p.labels()
 	c.requests.WithLabelValues(append(l, string(r.outcome))...).Inc()
 	_, bad := slo.JudgeProbe(r.outcome)
@@ -473,13 +475,21 @@ func (c *Collector) observe(p *Probe, r *result, up, gone bool) {
 	if r.token > 0 {
 		p.seen.Took(slo.ProbeTTFT, (r.token - r.connected).Seconds())
 	}
-	if gaps := r.gaps(); r.whole() && len(gaps) > 0 {
-		sum := 0.
-		for _, gap := range gaps {
-			c.interToken.WithLabelValues(l...).Observe(gap)
-			sum += gap
-		}
-		p.seen.Took(slo.ProbeITL, sum/float64(len(gaps))) // a request is one event, however many tokens it has
+	gaps := r.gaps()
+	if !r.whole() || len(gaps) == 0 {
+		return
+	}
+	sum := 0.
+	for _, gap := range gaps {
+		c.interToken.WithLabelValues(l...).Observe(gap)
+		sum += gap
+	}
+	gap := sum / float64(len(gaps))
+	p.seen.Took(slo.ProbeITL, gap) // a request is one event, however many tokens it has
+	first, waited, known := p.waited(now, (r.token - r.connected).Seconds(), gap)
+	c.recent.WithLabelValues(l...).Set(first)
+	if known {
+		c.queueing.WithLabelValues(l...).Set(waited)
 	}
 }
 

@@ -63,10 +63,10 @@ func TestGolden(t *testing.T) {
 	}
 	held, other := good, good
 	held.held, other.answer = true, sha256.Sum256([]byte("another"))
-	for _, r := range []result{good, held, other, {outcome: metrics.ProbeTimeout, connected: ms(3)}} {
+	for i, r := range []result{good, held, other, {outcome: metrics.ProbeTimeout, connected: ms(3)}} {
 		c.charge(p, &r)
 		c.compare(p, &r, "0.11.0")
-		c.observe(p, &r, true, false)
+		c.observe(p, &r, true, false, time.Unix(0, 0).Add(time.Duration(i)*4*time.Minute))
 	}
 	p.cfg.TokensPerHour = 1
 	c.once(t.Context(), p, time.Now())
@@ -512,7 +512,7 @@ func TestObjectivesCountRequests(t *testing.T) {
 		http.NotFoundHandler(),
 	} {
 		r := asked(t, h)
-		c.observe(p, &r, true, false)
+		c.observe(p, &r, true, false, time.Now())
 	}
 	var page strings.Builder
 	if _, err := engines.Scrape(t.Context()).WriteTo(&page); err != nil {

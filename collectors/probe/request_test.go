@@ -321,7 +321,7 @@ func TestHeldBack(t *testing.T) {
 				t.Errorf("%s, held %v, end %s", r.outcome, r.held, r.end)
 			}
 			col, p := collecting(), probing(t, "http://engine:1")
-			col.observe(p, &r, true, false)
+			col.observe(p, &r, true, false, time.Now())
 			if page := series(t, col); strings.Contains(page, "llm_probe_time_to_first_token_seconds_count") == c.held ||
 				strings.Contains(page, "llm_probe_inter_token") && c.held {
 				t.Errorf("held %v, and the page says\n%s", c.held, page)

@@ -44,6 +44,6 @@ func (c *Collector) Answered(p *Probe, a Answer, now time.Time, random float64) 
 		}
 	}
 	c.compare(p, &r, "")
-	c.observe(p, &r, a.PageUp, !a.PageUp)
+	c.observe(p, &r, a.PageUp, !a.PageUp, now)
 	return p.pause(a.Took, random), c.witnesses(p, now)
 }

@@ -198,31 +198,31 @@ func tenthProbed(from, to time.Duration, most int) (faults []incident.Fault) {
 
 // tenthKills is a check that takes busy engines for dead ones.
 func tenthKills() []unforeseen {
-	notes := profile("mistral-nemo-notes", 22)
+	notes := profile("mistral-nemo-notes", 20)
 	notes.MaxBatch = 96
 	kills := unforeseen{
 		name: "liveness-probe-kills-what-is-busy",
 		source: "gpustack/gpustack 3189 (the check shares the queue with the users, and what is merely busy is created anew at the busiest " +
 			"time); modelplaneai/modelplane 206 (the default timeout of a second has no margin); llm-d/llm-d-benchmark 1734 (three misses in 15 " +
 			"s); sapcc/helm-charts 975 (under load Kubernetes restarts the pod again and again)",
-		story: "the liveness probe of three SGLangs asks for a token and waits for a second; a newsletter brings 120 in place of 66 requests a " +
+		story: "the liveness probe of three SGLangs asks for a token and waits for a second; a newsletter brings 120 in place of 60 requests a " +
 			"second for two minutes; with 96 slots an engine ends 27 a second, 30 more wait after ten seconds, longer than the probe does, and " +
 			"Kubernetes kills all three within 40 s; they load for 70, 100 and 130 s from one disk, come back one at a time, and each is flooded " +
-			"by what belongs to three, 66 or 33 a second, and killed again within a minute; so it goes on long after the newsletter, until " +
-			"the probe is taken out at 22 minutes; three engines that run carry 66 at 81%; here the process ends at the third miss, without a " +
+			"by what belongs to three, 60 or 30 a second, and killed again within a minute; so it goes on long after the newsletter, until " +
+			"the probe is taken out at 22 minutes; three engines that run carry 60 at 74%; here the process ends at the third miss, without a " +
 			"grace period",
 		right: "page within six minutes; engine: all three restart again and again, within minutes of each start (something kills them: look " +
 			"at the events of the pods, and relax the probe). Not «1.8 times as many requests» or «too few replicas» (that was over after two " +
 			"minutes), not one replica, not the router, not hardware, not «started minutes ago» as if it would pass. Triage at 6 and 15 " +
 			"minutes: the same. After 28 minutes nobody is late: no new page",
-		page: `engine\. .*(?i:start|crash|stopp|died|dies|down|answer)`,
+		page: `engine\. .*(?i:start|crash|stopp|died|dies|down|answer|no engine served)`,
 		fleet: world.Fleet{
 			Profile: notes, Replicas: 3, Runtimes: []metrics.Runtime{metrics.SGLang},
 		},
 		history: 3 * time.Hour, lasts: 38 * minute, again: 3,
 		faults: append(tenthProbed(0, 22*minute, 126),
 			then(0, func(w *world.World) { w.Traffic.Arrivals = 120 }),
-			then(2*minute, func(w *world.World) { w.Traffic.Arrivals = 66 })),
+			then(2*minute, func(w *world.World) { w.Traffic.Arrivals = 60 })),
 	}
 	return []unforeseen{kills}
 }
@@ -307,7 +307,7 @@ func tenthModels() []unforeseen {
 			"ministral-8b-fallback (six times as many requests arrive as ever: those of the other model). Best both. Not «the small model's " +
 			"engines are slow», not prefill, not decode, not memory, not hardware (idle GPUs are the consequence), not «no requests for the main " +
 			"model» as the first thing. Triage at 6 and 15 minutes: the same. After 38 minutes nobody is late: no new page",
-		page: `engine\. .*mistral-small-main|queueing\. `,
+		page: `engine\. .*no engine served|queueing\. `, // the title names the model
 		fleet: world.Fleet{
 			Profile: support, Replicas: 4, Shares: []float64{24, 24, 5, 5},
 			Runtimes: []metrics.Runtime{metrics.SGLang, metrics.SGLang, metrics.VLLM, metrics.VLLM},

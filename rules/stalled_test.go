@@ -1,0 +1,65 @@
+package rules_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// TestHangingEnginesAreExplainedAlone checks that the page of each hanging engine has the cause that its own metrics show, not the
+// cause of another engine of its model.
+func TestHangingEnginesAreExplainedAlone(t *testing.T) {
+	content, err := rules.Encode(rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := rulesim.New(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sim.Close() })
+	const full, hangs, fuller = "llama-0", "llama-1", "llama-2"
+	engines := []struct {
+		pod                       string
+		cache, running, standsFor float64
+	}{
+		{full, 0.9, 0, 1}, {hangs, 0.2, 3, 1}, {fuller, 0.95, 0, 1},
+		{"llama-3", 0.2, 1, 0}, {"llama-4", 0.2, 1, 0}, {"llama-5", 0.2, 1, 0}, {"llama-6", 0.2, 1, 0},
+	}
+	w := &world{objectives: slo.Defaults(), extra: func(at time.Duration, emit rulesim.Emit) {
+		for _, e := range engines {
+			of := func(f *metrics.Family, value float64, more ...string) {
+				emit(series(f.Name, append([]string{metrics.LabelModel, "llama", metrics.LabelNamespace, "prod", metrics.LabelPod, e.pod,
+					metrics.LabelServer, e.pod + ":8000", metrics.LabelRuntime, "vllm"}, more...)...), value)
+			}
+			of(metrics.EngineUp, 1)
+			of(metrics.EngineInfo, 1, metrics.LabelVersion, "0.32.0")
+			of(metrics.KVCacheUsage, e.cache)
+			of(metrics.RequestsRunning, e.running)
+			of(metrics.RequestsWaiting, 4*e.standsFor)
+			of(metrics.EngineStalled, e.standsFor*max(0, at-10*time.Minute).Seconds())
+		}
+	}}
+	pages := map[string]string{}
+	sim.OnAlert = func(_ time.Time, a rulesim.Alert) {
+		if a.Name == rules.EngineStalled.Name {
+			pages[a.Labels.Get(metrics.LabelPod)] = a.Annotations.Get("split")
+		}
+	}
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(20*time.Minute), scrapeEvery, w.scrape); err != nil {
+		t.Fatal(err)
+	}
+	for pod, want := range map[string]string{
+		full: "Look first at: memory. The KV cache of " + full, hangs: "Look first at: engine. ",
+		fuller: "Look first at: memory. The KV cache of " + fuller,
+	} {
+		if !strings.HasPrefix(pages[pod], want) {
+			t.Errorf("%s: the page begins with %q, want %q", pod, pages[pod], want)
+		}
+	}
+}
