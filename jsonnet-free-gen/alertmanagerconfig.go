@@ -42,7 +42,7 @@ type configMatcher struct {
 	Type  string `yaml:"matchType"`
 }
 
-// alertmanagerConfig expresses alertmanager-route.yaml as the operator's custom resource.
+// alertmanagerConfig returns the content of alertmanager-route.yaml as the operator's custom resource.
 func (i installation) alertmanagerConfig() ([]byte, error) {
 	part := rules.NewAlertmanagerPart(i.alerts(), i.style)
 	object := alertmanagerConfig{

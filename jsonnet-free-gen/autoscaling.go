@@ -11,25 +11,25 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// signal describes a quantity to scale a model on.
+// signal describes a quantity by which to scale a model.
 type signal struct {
 	name, why string
 	family    *metrics.Family
-	fold      string // how several series are aggregated into one
+	fold      string // how several series become one
 	matchers  []*promql.Matcher
-	limit     float64 // caps the value; 0 means no limit
-	// perReplica divides the value by the number of replicas before comparing it with the target. Otherwise the
-	// value is compared undivided, and the number of replicas follows its ratio to the target.
+	limit     float64 // largest value; 0 means no limit
+	// perReplica divides the value by the number of replicas before the comparison with the target. Otherwise, the
+	// number of replicas follows the ratio of the undivided value to the target.
 	perReplica bool
 	target     string
-	mayBeGone  bool // for a model without traffic, the absence of series is normal
+	mayBeGone  bool // the series may be absent, because the model may have no traffic
 	// lasts is how long the last value stays valid while there is no new value.
 	lasts time.Duration
 }
 
-// signals lists the signals, each with its own question, from the recorded series per model. The learnt capacity reacts
-// before any request waits. The other signals react if the capacity is unknown or wrong. A burn has many causes that
-// replicas do not cure (a GPU, a release), so it may at most double the replicas.
+// signals lists the signals. Each is a question about the recorded series of a model. The learnt capacity reacts before
+// any request waits. The other signals react if the capacity is unknown or wrong. A burn has many causes that more
+// replicas do not cure, such as a GPU or a release. Therefore, a burn may at most double the replicas.
 var signals = []signal{
 	{
 		"capacity", "replicas that hold the latency objectives at what arrives, before anybody waits; the last known ones while exporters relearn",
@@ -50,8 +50,8 @@ const relearns = 45 * time.Minute
 
 type object = map[string]any
 
-// behaviour is slow on purpose: while a replica loads its model for minutes, the next step must not overshoot, and a
-// replica that leaves takes its prefix cache with it.
+// behaviour is slow on purpose. A replica loads its model for minutes, and the next step must not overshoot meanwhile.
+// A removed replica loses its prefix cache.
 var behaviour = object{
 	"scaleUp":   object{"stabilizationWindowSeconds": 60, "policies": []object{{"type": "Pods", "value": 2, "periodSeconds": 300}}},
 	"scaleDown": object{"stabilizationWindowSeconds": 900, "policies": []object{{"type": "Pods", "value": 1, "periodSeconds": 600}}},

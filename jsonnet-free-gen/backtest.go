@@ -20,10 +20,10 @@ import (
 // backtestObjectives runs the command "backtest".
 func backtestObjectives(args []string, to, progress io.Writer) error {
 	app := kingpin.New("llm-rules backtest",
-		"Reports when objectives would have paged, from a Prometheus' series of the exporter or, if no exporter ran, of the engines themselves.")
+		"Reports when objectives would have paged. The history in a Prometheus comes from the exporter or, if no exporter ran, from the engines.")
 	app.HelpFlag.Short('h')
 	b := backtest.Backtest{Progress: progress}
-	app.Flag("prometheus", "Address of the Prometheus that has the history, such as http://host:9090.").Required().StringVar(&b.URL)
+	app.Flag("prometheus", "Address of the Prometheus with the history, such as http://host:9090.").Required().StringVar(&b.URL)
 	httpConfig := app.Flag("http-config",
 		"File with credentials and TLS settings, in the format of Prometheus' HTTP client configuration.").PlaceHolder("FILE").ExistingFile()
 	config := app.Flag("config", "Configuration file of the exporter, for its objectives. Default: the default objectives.").
@@ -103,7 +103,7 @@ func objectivesOf(path string) ([]slo.Objective, error) {
 		}
 		if err := yaml.NewDecoder(bytes.NewReader(content)).Decode(&file); err != nil && !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("%s: %s",
-				path, yaml.FormatError(err, false, false)) // without the lines around the error, which may contain a secret
+				path, yaml.FormatError(err, false, false)) // without the nearby lines of the file, which may contain a secret
 		}
 		if objectives = file.Objectives; len(objectives) == 0 {
 			return nil, fmt.Errorf("%s has no objectives: write some, or leave out --config for the defaults", path)

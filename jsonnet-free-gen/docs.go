@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// docs returns the generated pages of the documentation.
+// docs returns the generated files of the documentation.
 func docs() []artifact {
 	return []artifact{
 		{"docs/metrics.md", metricsPage},

@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// The quantities that docs/engines.md shows for every engine and gateway. Objectives, alerts and the first screen of
-// the dashboards read these quantities. docs/engines.csv has all quantities.
+// These quantities are shown in docs/engines.md for every engine and gateway. Objectives, alerts and the first screen
+// of the dashboards read these quantities. docs/engines.csv has all quantities.
 var (
 	shownOfEngines = []*metrics.Family{
 		metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.RequestDuration, metrics.QueueTime,
@@ -58,7 +58,7 @@ its workers, which the exporter does not read.
 
 func enginesPage() ([]byte, error) {
 	dialects := engine.Known()
-	first := slices.IndexFunc(dialects, isGateway) // after all engines
+	first := slices.IndexFunc(dialects, isGateway) // gateways follow all engines
 	var b bytes.Buffer
 	b.WriteString("# Engines\n\n" + generated + enginesIntroduction)
 	newest(&b, dialects[:first], shownOfEngines)
@@ -73,7 +73,7 @@ func enginesPage() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// newest writes the table of what the newest releases of some dialects report.
+// newest writes a table of the quantities that the newest releases of some dialects report.
 func newest(b *bytes.Buffer, dialects []*engine.Dialect, quantities []*metrics.Family) {
 	b.WriteString("| |")
 	for _, f := range quantities {
@@ -111,7 +111,7 @@ func short(f *metrics.Family) string {
 	return name
 }
 
-// letter returns the quality of the first source that is tried for a quantity.
+// letter returns the quality of the source that the exporter tries first for a quantity.
 func letter(d *engine.Dialect, e engine.Era, f *metrics.Family) string {
 	switch rows := e.Rows[f]; {
 	case len(rows) > 0:
@@ -124,8 +124,8 @@ func letter(d *engine.Dialect, e engine.Era, f *metrics.Family) string {
 
 func isGateway(d *engine.Dialect) bool { return d.Role == metrics.GatewayRole }
 
-// enginesTable writes, for each engine and quantity, every source in the order of the exporter's attempts, or why
-// there is none.
+// enginesTable writes, for each engine and quantity, every source in the order of the exporter's attempts. Without a
+// source, it writes the reason.
 func enginesTable() ([]byte, error) {
 	rows := [][]string{{"engine", "quantity", "labels", "quality", "releases", "newest", "source", "why, and when"}}
 	for _, d := range engine.Known() {
@@ -177,7 +177,7 @@ func yes(is bool) string {
 
 func quality(r *engine.Row) string { return string(cmp.Or(r.Quality, metrics.Native)) }
 
-// conditions explains why a number is not native, and why a metrics page of the right release may lack it.
+// conditions explains why a number is not native, and why an engine of the right release may lack the number.
 func conditions(r *engine.Row) string {
 	if r.Absent == "" {
 		return r.Why
@@ -185,7 +185,7 @@ func conditions(r *engine.Row) string {
 	return strings.TrimPrefix(r.Why+"; absent: "+r.Absent, "; ")
 }
 
-// settingsTable writes, for each engine and setting, where the engine reports it, or why it does not.
+// settingsTable writes, for each engine and setting, where the engine reports the setting. Otherwise, it writes the reason.
 func settingsTable() ([]byte, error) {
 	rows := [][]string{{"engine", "setting", "page or endpoint", "command line", "missing because"}}
 	for _, d := range engine.Known() {

@@ -58,14 +58,14 @@ type grafanaObject struct {
 	Spec       map[string]any `yaml:"spec"`
 }
 
-// ownGrafana is the address of the Grafana that expands the template, which may end in a slash.
+// ownGrafana is the address of the Grafana that expands the template. The variable may end in a slash, which is removed.
 const ownGrafana = `{{ reReplaceAll "/$" "" externalURL }}/d/{uid}`
 
 // byGrafana reports whether Grafana evaluates the alerts of a format.
 func byGrafana(format string) bool { return format == "grafana" || format == "grafana-operator" }
 
-// records returns the groups without alerts: Grafana does not evaluate the rules of a group in order, and rules
-// read results of earlier rules.
+// records returns the groups without alerts. Grafana does not evaluate the rules of a group in order, but rules read
+// results of earlier rules.
 func records(groups []rules.Group) []rules.Group {
 	var all []rules.Group
 	for _, g := range groups {
@@ -100,8 +100,8 @@ func (i installation) grafanaGroups() []grafanaGroup {
 }
 
 // grafanaRule returns an alert that fires, as in Prometheus, while its query returns a series, whatever the value. No
-// data is the normal state of the alert. A data source that does not answer must not look like one that has nothing to
-// report.
+// data is the normal state of the alert. A data source that does not answer must look different from a data source
+// without data.
 func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 	expression := func(id string, model map[string]any) grafanaQuery {
 		model["refId"], model["datasource"] = id, map[string]string{"type": "__expr__", "uid": "__expr__"}
@@ -125,16 +125,16 @@ func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 	}
 }
 
-// Prometheus' templates read the value of a firing series, and its labels. In Grafana, the variable for the value
-// contains a text. An absent label prints words, whereas index prints nothing.
+// Prometheus' templates read the value of a firing series, and its labels. In Grafana, the variable for the value is a
+// text. For an absent label, a variable prints words, but index prints nothing.
 var (
 	promValue = regexp.MustCompile(`\$value\b`)
 	promLabel = regexp.MustCompile(`\$labels\.(\w+)`)
 )
 
-// grafanaAnnotations returns the texts that a person reads. Grafana's templates cannot query, so a link replaces the
-// split. When the query fails or finds nothing, Grafana expands the templates without a value, or with a value that is
-// not a number.
+// grafanaAnnotations returns the texts for people. Grafana's templates cannot query, so a link replaces the split. If
+// the query fails or finds nothing, Grafana expands the templates without a value, or with a value that is not a
+// number.
 func grafanaAnnotations(alert string, a rules.Annotations) map[string]string {
 	text := func(template string) string {
 		if promValue.MatchString(template) {
@@ -159,7 +159,7 @@ func (i installation) grafanaAlerts() ([]byte, error) {
 		content...), err
 }
 
-// grafanaDashboards returns the file that tells Grafana where the dashboards are.
+// grafanaDashboards returns the file that gives Grafana the folder of the dashboards.
 func (i installation) grafanaDashboards() ([]byte, error) {
 	type options struct {
 		Path string `yaml:"path"`

@@ -12,8 +12,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// eksFatal lists the XIDs for which Amazon's node monitoring agent sets AcceleratedHardwareReady to false: WellKnownXidCodes in
-// monitors/nvidia/dcgm/dcgm_policies.go of aws/eks-node-monitoring-agent, read in November 2026.
+// eksFatal lists the XIDs for which Amazon's node monitoring agent sets AcceleratedHardwareReady to false. The source is WellKnownXidCodes
+// in monitors/nvidia/dcgm/dcgm_policies.go of aws/eks-node-monitoring-agent, read in November 2026.
 var eksFatal = []int{46, 48, 54, 62, 63, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 142, 143, 151, 155, 156, 158}
 
 // differences explains verdicts that differ from Amazon's list or NVIDIA's catalogue.
@@ -43,7 +43,7 @@ func healthPage() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// conditionTable writes the reasons why a GPU or a node is less than healthy, and for how long.
+// conditionTable writes the reasons why a GPU or a node is not healthy, and how long each reason applies.
 func conditionTable() ([]byte, error) {
 	rows := [][]string{{"condition", "verdict", "of", "means", "alert", "counts after", "lifted", "elsewhere"}}
 	for _, c := range health.Conditions {

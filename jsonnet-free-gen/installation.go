@@ -22,7 +22,7 @@ type installation struct {
 	schema     string // of dashboards
 	name       string
 	metaLabels map[string]string
-	// datasource is the uid of Grafana's data source; grafanaLabels select the Grafana of its operator.
+	// datasource is the uid of Grafana's data source. grafanaLabels select the Grafana for which its operator creates resources.
 	datasource    string
 	grafanaLabels map[string]string
 }
@@ -128,7 +128,7 @@ func (i installation) ruleFile(format string, t tier) ([]byte, error) {
 	return append([]byte(head), content...), err
 }
 
-// stages renders, for the chart, the time within an interval at which vmalert evaluates each rule of a group.
+// stages renders the stages of the rules, for the chart. A stage is the time within an interval at which vmalert evaluates a rule.
 func stages() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString(generatedYAML)
@@ -139,7 +139,7 @@ func stages() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// ruleObject holds the custom resource of an operator: Prometheus' or VictoriaMetrics'.
+// ruleObject holds the custom resource of Prometheus' operator or of VictoriaMetrics' operator.
 type ruleObject struct {
 	APIVersion string     `yaml:"apiVersion"`
 	Kind       string     `yaml:"kind"`
@@ -158,8 +158,8 @@ type mimirNamespace struct {
 	Groups    []rules.FileGroup `yaml:"groups"`
 }
 
-// remoteWrite returns the part of a shard's configuration that forwards what the global tier reads: recorded sums and
-// alerts, nothing raw.
+// remoteWrite returns the part of a shard's configuration that forwards recorded sums and alerts to the global tier. It
+// forwards no raw series.
 func remoteWrite() ([]byte, error) {
 	type relabel struct {
 		Source []string `yaml:"source_labels,flow"`
@@ -214,7 +214,7 @@ func (i installation) alerts() []*rules.Alert {
 	return all
 }
 
-// alertsPage lists the alerts by branch with the question that each runbook answers.
+// alertsPage lists the alerts by branch. For each alert, it writes the question that the runbook answers.
 func (i installation) alertsPage() ([]byte, error) {
 	style := i.style.WithDefaults()
 	alerts := i.alerts()

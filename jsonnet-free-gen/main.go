@@ -1,10 +1,10 @@
-// Command jsonnet-free-gen renders everything that is generated, from the same Go identifiers that the exporter
-// emits, and without a template language. It is shipped as llm-rules.
+// Command jsonnet-free-gen renders all generated files from the Go identifiers that the exporter also uses. It uses no
+// template language. The command is shipped as llm-rules.
 //
 // Without --format it writes the generated files of this repository. With --format it writes rules, an Alertmanager
 // configuration and an index of runbooks for one installation. "report" queries a Prometheus that has evaluated the
-// rules, and reports on the error budgets; "backtest" queries a Prometheus without these rules, and reports the pages
-// that they would have sent.
+// rules, and reports on the error budgets. "backtest" queries a Prometheus without these rules, and reports when the
+// rules would have paged.
 package main
 
 import (
@@ -171,7 +171,7 @@ func repository() []artifact {
 	return all
 }
 
-// configure parses the flags that need more than a string.
+// configure parses the flags that are more than a string.
 func (i *installation) configure(windows []string, severities map[string]string) error {
 	if err := i.burnOver(windows); err != nil {
 		return err
@@ -220,7 +220,7 @@ func (i *installation) configure(windows []string, severities map[string]string)
 	return nil
 }
 
-// burnOver sets the pairs of windows; if there are none, the pairs of the SRE Workbook stay.
+// burnOver sets the pairs of windows. Without pairs, it keeps the pairs of the SRE Workbook.
 func (i *installation) burnOver(windows []string) error {
 	if windows == nil {
 		return nil

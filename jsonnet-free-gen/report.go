@@ -33,7 +33,7 @@ type report struct {
 	api    prometheus.API
 	title  string
 	end    time.Time
-	days   int // days of the month; 0 for each objective's own period
+	days   int // days of the month; 0 means each objective's own period
 	freeze slo.Ratio
 	slow   slo.Ratio
 	page   string // value of the severity label of alerts that page
@@ -43,9 +43,9 @@ type report struct {
 // budgetRow holds one objective of one model.
 type budgetRow struct {
 	labels         model.Metric // identify the row
-	days, recorded int          // days of the span, and days since the first recorded day
+	days, recorded int          // days of the period, and days since the first recorded day
 	events, bad    float64
-	target, left   float64 // NaN: not recorded
+	target, left   float64 // NaN if not recorded
 	worst          time.Time
 	worstBad       float64
 	worstEvents    float64
@@ -142,7 +142,7 @@ func (r *report) span(month, at string, now time.Time) error {
 
 const day = 24 * time.Hour
 
-// rows returns the objectives, sorted by the remaining budget, the smallest first.
+// rows returns the objectives, sorted by the remaining budget. The smallest budget comes first.
 func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
 	var rows []*budgetRow
 	for _, p := range slo.Periods() {
@@ -189,11 +189,11 @@ func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
 	return rows, nil
 }
 
-// wholeDay is a window that, queried day after day, contains each sample once, even if a window includes its start, as
-// before Prometheus 3.
+// wholeDay is a window for queries at the end of each day. Such queries count each sample once, even in Prometheus
+// before version 3, where a window includes its start.
 const wholeDay = "23h59m59s"
 
-// complete adds the details that the tiles do not contain.
+// complete adds the details that the recorded series of the rows do not contain.
 func (r *report) complete(ctx context.Context, rows []*budgetRow) error {
 	days := 0
 	for _, row := range rows {
@@ -207,7 +207,7 @@ func (r *report) complete(ctx context.Context, rows []*budgetRow) error {
 	if err != nil {
 		return err
 	}
-	// An alert that fired within the last five minutes continues.
+	// An alert that fired within the last five minutes is still firing.
 	firing := fmt.Sprintf(`%s{alertname=%q, alertstate="firing", %s=%q}`, metrics.Alerts.Name, rules.FastBurn.Name,
 		r.style.Label(rules.SeverityLabel), r.page)
 	pages, err := r.daily(ctx, fmt.Sprintf("count_over_time((%s unless last_over_time(%s[5m] offset 1m))[%s:1m])", firing, firing,
@@ -261,7 +261,7 @@ func (r *report) sum(of model.Matrix, row *budgetRow) (total float64) {
 
 func last(s *model.SampleStream) float64 { return float64(s.Values[len(s.Values)-1].Value) }
 
-// of returns the series that agree with labels in the labels by, which are given by their names in the vocabulary.
+// of returns the series whose values of the labels by equal those of labels. The labels by are named as in the vocabulary.
 func (r *report) of(all model.Matrix, by []string, labels model.Metric) model.Matrix {
 	return slices.DeleteFunc(slices.Clone(all), func(s *model.SampleStream) bool {
 		return slices.ContainsFunc(by, func(name string) bool {
@@ -320,7 +320,7 @@ func (r *report) markdown(rows []*budgetRow) []byte {
 	return b.Bytes()
 }
 
-// more returns the labels without a column of their own, such as the cluster.
+// more returns the labels that have no column, such as the cluster.
 func (row *budgetRow) more() string {
 	var more []string
 	for _, n := range slices.Sorted(maps.Keys(row.labels)) {
@@ -336,7 +336,7 @@ func (row *budgetRow) more() string {
 	return " (" + strings.Join(more, ", ") + ")"
 }
 
-// name escapes a label's value so that Markdown shows it unchanged.
+// name escapes a label's value, so that Markdown shows the value unchanged.
 func name(v model.LabelValue) string {
 	if v == "" {
 		return "–"
@@ -365,7 +365,7 @@ table { border-collapse: collapse } td, th { border: 1px solid #8886; padding: .
 {{ .Body }}</body></html>
 `))
 
-// html converts the Markdown to a page.
+// html converts the Markdown to HTML.
 func (r *report) html(markdown []byte) ([]byte, error) {
 	var body, page bytes.Buffer
 	if err := goldmark.New(goldmark.WithExtensions(extension.Table)).Convert(markdown, &body); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// gate describes a share of a canary's events that stops its rollout when it is too large.
+// gate describes a share of a canary's events. If the share is too large, the rollout stops.
 type gate struct {
 	name     string
 	bad, all events
@@ -24,8 +24,8 @@ type events struct {
 	which  *promql.Matcher
 }
 
-// gates lists the measures of the pages and their objectives that also apply to a canary. At 5% late events, the
-// 95th percentile is just within the objective.
+// gates lists the measures of the paging alerts, with their objectives, that also apply to a canary. At 5% late events,
+// the 95th percentile is just within the objective.
 var gates = []gate{
 	{
 		"late-first-tokens",
@@ -47,20 +47,20 @@ var gates = []gate{
 	},
 }
 
-// rate returns events per second on the pods of a namespace whose names match.
+// rate returns events per second on the matching pods of a namespace.
 func (e events) rate(namespace, pods string) promql.Expr {
 	return promql.Sum(nil, promql.Rate(promql.Vector(e.family, promql.Eq(metrics.LabelNamespace, namespace),
 		promql.Re(metrics.LabelPod, pods), e.which), 5*time.Minute))
 }
 
-// query returns the share on the pods of a namespace whose names match. It is NaN without traffic.
+// query returns the share of the events on the matching pods of a namespace. The share is NaN without traffic.
 func (g gate) query(namespace, pods string) string {
 	all := g.all.rate(namespace, pods)
 	return promql.Div(promql.Or(g.bad.rate(namespace, pods), promql.Mul(promql.Num(0), all)), all).String()
 }
 
-// comparison is a gate that compares a canary with the replicas beside it: it stops the canary at this multiple of
-// their value.
+// comparison is a gate that compares a canary with the replicas beside it. It stops the canary if the canary's value is
+// this multiple of the replicas' value.
 type comparison struct {
 	name    string
 	measure rules.Measure
@@ -81,8 +81,8 @@ func comparisons() (all []comparison) {
 
 func (c comparison) most() float64 { return 1 + c.measure.Share }
 
-// query returns the value on the pods of a namespace whose names match, as a multiple of the value on the others.
-// It has no result while one side serves no requests.
+// query returns the value on the canary's pods of a namespace as a multiple of the value on the other pods. It has no
+// result while the canary or the others serve no requests.
 func (c comparison) query(namespace, canary string, others ...*promql.Matcher) string {
 	of := func(m ...*promql.Matcher) promql.Expr {
 		return c.measure.Query(5*time.Minute, append([]*promql.Matcher{promql.Eq(metrics.LabelNamespace, namespace)}, m...)...)

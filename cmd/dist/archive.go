@@ -14,8 +14,8 @@ import (
 
 // file is a file of an archive.
 type file struct {
-	path    string // names a folder if it ends in a slash
-	from    string // path of a file; if empty, content applies
+	path    string // path in the archive; a path that ends in a slash is a folder
+	from    string // path of the file to read; if empty, content is used
 	content []byte
 	mode    int64 // default 0644
 }
@@ -28,7 +28,7 @@ func (f file) read() ([]byte, error) {
 	return os.ReadFile(f.from)
 }
 
-// archive packs files in the given order. All files belong to root and have the time of the commit, so that every build
+// archive packs files in the given order. All files belong to root and have the time of the commit, so every build
 // packs the same bytes. Folders come before their contents.
 func archive(to io.Writer, files []file, modified time.Time) error {
 	w := tar.NewWriter(to)

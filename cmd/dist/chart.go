@@ -19,15 +19,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Helm's media types for a chart in a registry.
+// These are Helm's media types for a chart in a registry.
 const (
 	chartConfig  types.MediaType = "application/vnd.cncf.helm.config.v1+json"
 	chartContent types.MediaType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 )
 
-// writeChart packs the chart as helm package does, except that every build packs the same bytes. The chart installs the
-// image of this release, by its digest. writeChart writes the chart as a file and as an OCI layout, and returns the
-// digest of the layout.
+// writeChart packs the chart like helm package, but every build packs the same bytes. The chart installs this release's
+// image by its digest. writeChart writes the chart as a file and as an OCI layout, and returns the digest of the
+// layout.
 func (r *release) writeChart(image v1.Hash) (v1.Hash, error) {
 	files, meta, err := r.chart(image)
 	if err != nil {
@@ -54,7 +54,7 @@ func (r *release) writeChart(image v1.Hash) (v1.Hash, error) {
 	return artefact.Digest()
 }
 
-// chart returns the files of the packed chart, and its Chart.yaml as the JSON that Helm keeps beside it in a registry.
+// chart returns the files of the packed chart. It also returns Chart.yaml as JSON, which Helm keeps beside the chart in a registry.
 func (r *release) chart(image v1.Hash) (files []file, meta []byte, err error) {
 	root := filepath.Join(r.root, "helm", product)
 	set := map[string][][2]string{
@@ -98,7 +98,7 @@ func (r *release) chart(image v1.Hash) (files []file, meta []byte, err error) {
 	return files, meta, err
 }
 
-// artefact is an object in a registry that is not an image: it has a configuration of its own kind, and one layer.
+// artefact is an object in a registry that is not an image. It has its own kind of configuration, and one layer.
 type artefact struct {
 	manifest, config []byte
 	layer            v1.Layer

@@ -15,8 +15,8 @@ import (
 // sums is the file that lists all other files with their checksums, for sha256sum -c.
 const sums = "SHA256SUMS"
 
-// composed returns the replacer that turns the repository's compose.yaml into the release's, which is in the folder of
-// the dashboards.
+// composed returns the replacer that turns the repository's compose.yaml into the release's compose.yaml. In a release,
+// this file is in the folder of the dashboards.
 func (r *release) composed() *strings.Replacer {
 	return strings.NewReplacer("ghcr.io/llm-node-exporter/llm-node-exporter-try:0.1.0", r.registry+"/"+tryPath+":"+r.version,
 		"../../helm/llm-node-exporter/files/dashboards", ".")
@@ -67,7 +67,7 @@ func (r *release) writeFiles() error {
 	return nil
 }
 
-// shared adds the fields of Grafana's export for sharing to a dashboard: the required Grafana, panels and data source.
+// shared adds to a dashboard the fields of Grafana's export for sharing: the required Grafana, panels and data source.
 // The data source is a variable of the dashboard, so an import asks for no input.
 func shared(board []byte) ([]byte, error) {
 	var fields map[string]json.RawMessage

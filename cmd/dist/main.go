@@ -25,15 +25,15 @@ const (
 	chartPath  = "charts/" + product
 )
 
-// release describes what is built, and its sources.
+// release describes the files to build and their sources.
 type release struct {
 	root, out string // the folders of the repository and of the release
-	tag       string // the version that the binary reports
+	tag       string // version that the binary reports
 	version   string // the same version without the v, for tools that require a number
 	commit    string
 	time      time.Time // time of the commit, which all files have
 	registry  string    // the registry of the image and the chart
-	builder   string    // who builds
+	builder   string    // person or system that builds
 }
 
 func main() {
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// replace builds a release beside the existing release, which it replaces at the end.
+// replace builds a release in another folder, and then replaces the existing release.
 func (r *release) replace(final string) error {
 	entries, err := os.ReadDir(final)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -121,7 +121,7 @@ func (r *release) build() error {
 	return r.writeSums()
 }
 
-// describe determines what is built. The program runs in its own folder.
+// describe sets the fields of the release. The program runs in its own folder.
 func (r *release) describe() (err error) {
 	if r.root, err = filepath.Abs("../.."); err != nil {
 		return err
@@ -154,8 +154,8 @@ func (r *release) git(args ...string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// numbers returns a semantic version without the v. A name that is not a version, such as a commit, becomes a version
-// that is older than all others.
+// numbers returns a semantic version without the v. If the tag is not a version, such as a commit, numbers returns a
+// version that is older than all others.
 func numbers(tag string) string {
 	if v := "v" + strings.TrimPrefix(tag, "v"); semver.IsValid(v) && strings.Count(v, ".") >= 2 {
 		return v[1:]

@@ -4,7 +4,7 @@ import (
 	"bytes"
 
 	"github.com/goreleaser/nfpm/v2"
-	_ "github.com/goreleaser/nfpm/v2/deb" // the formats
+	_ "github.com/goreleaser/nfpm/v2/deb" // the package formats
 	_ "github.com/goreleaser/nfpm/v2/rpm"
 )
 

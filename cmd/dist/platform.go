@@ -8,14 +8,14 @@ import (
 	"runtime"
 )
 
-// platform is a Linux architecture to build for, and the results of that build.
+// platform is a Linux architecture to build for. It also holds the results of the build.
 type platform struct {
 	arch     string
-	compiler string // the C compiler: libdl opens NVML
-	libc     string // the folder of the libraries that the compiler links against
+	compiler string // C compiler, needed because libdl opens NVML
+	libc     string // folder of the libraries that the compiler links against
 	triplet  string // Debian's name for the architecture, as in paths
-	loader   string // the path at which a program expects the dynamic loader
-	dir      string // the files that compile has written
+	loader   string // path at which a program expects the dynamic loader
+	dir      string // folder of the files that compile has written
 }
 
 // newPlatform returns the platform of an architecture. An architecture other than this machine's needs Debian's cross
@@ -37,14 +37,14 @@ func newPlatform(arch string) (platform, error) {
 	return p, nil
 }
 
-// programs lists the commands that users type: the exporter, and the program that renders rules and dashboards and
-// evaluates a stored history.
+// programs lists the commands of users: the exporter, and llm-rules, which renders rules and dashboards and evaluates a
+// stored history.
 var programs = []string{"exporter", "llm-rules"}
 
 // program returns the file of a binary.
 func (p platform) program(name string) string { return filepath.Join(p.dir, name) }
 
-// compile builds the programs, and writes an archive of the users' programs with licence, settings and bill of
+// compile builds the programs. It also writes an archive of the users' programs, with licence, settings and bill of
 // materials.
 func (r *release) compile(p *platform, dir string) error {
 	p.dir = dir

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// writeProvenance writes a SLSA statement of what was built, from which commit, with which compilers and by whom. The
-// statement is not signed; whoever runs the build signs it.
+// writeProvenance writes a SLSA statement, with the built files, the commit, the compilers and the builder. The
+// statement is not signed. The builder signs it.
 func (r *release) writeProvenance(pushed map[string]v1.Hash) error {
 	names, digests, err := r.digests()
 	if err != nil {

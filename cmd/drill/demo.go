@@ -27,7 +27,7 @@ type demo struct {
 	out                          io.Writer
 }
 
-// lines reads the lines that are typed.
+// lines reads typed lines.
 func lines(in io.Reader) <-chan string {
 	typed := make(chan string)
 	go func() {
@@ -38,7 +38,7 @@ func lines(in io.Reader) <-chan string {
 	return typed
 }
 
-// run plays one incident, and another whenever its name is typed, until ctx is done.
+// run plays one incident. When the name of another incident is typed, run plays that incident. It ends when ctx is done.
 func (d demo) run(ctx context.Context, name string, typed <-chan string) error {
 	in, err := incident.Find(known(), name)
 	for err == nil {
@@ -54,7 +54,7 @@ func (d demo) run(ctx context.Context, name string, typed <-chan string) error {
 // known returns the incidents, and the node without an incident.
 func known() []incident.Incident { return append(incident.All(), incident.Healthy()) }
 
-// play starts a node with everything around it. It returns the next incident that is typed; nil when ctx is done.
+// play starts a node with all programs around it. It returns the next incident that is typed, or nil when ctx is done.
 func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan string) (next *incident.Incident, err error) {
 	queries, err := d.ports()
 	if err != nil {
@@ -90,12 +90,11 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = server.Close() }() // its folder is removed with it
+	defer func() { _ = server.Close() }() // removes the server's folder, too
 	onset := time.Now().Add(d.onset)
 	node.Begin(onset)
 	d.explain(in)
-	// The expected notifications are computed after the first screen, because the computation would compete with it for
-	// the processors.
+	// Compute the expected notifications after the first screen, because both need the processors.
 	foreseen := make(chan score.Score, 1)
 	finished := make(chan struct{})
 	go func() {
@@ -181,7 +180,7 @@ func (d demo) obey(line string, s *story, now time.Time) *incident.Incident {
 	switch line {
 	case "":
 	case "list":
-		_ = list(d.out) // the terminal is gone
+		_ = list(d.out) // fails only if the terminal is gone
 	case "lever", "lever 1": // an incident has at most one lever
 		s.pull(now)
 	case incident.Healthy().Name:
@@ -216,7 +215,7 @@ func (d demo) introduce(n *live.Node) {
 `, d.listen, d.prometheus)
 }
 
-// foresee plays an incident in virtual time until ctx is done, to find out which notifications to wait for.
+// foresee plays an incident in virtual time until ctx is done. The result shows which notifications to expect.
 func (d demo) foresee(ctx context.Context, in incident.Incident) score.Score {
 	if in.Faults == nil {
 		return score.Score{}
@@ -232,7 +231,7 @@ func (d demo) foresee(ctx context.Context, in incident.Incident) score.Score {
 	return score.Of(p)
 }
 
-// explain prints what will happen, and what may be typed.
+// explain prints what will happen, and which commands may be typed.
 func (d demo) explain(in incident.Incident) {
 	if in.Faults == nil {
 		fmt.Fprint(d.out, "Nothing will happen. Type the name of an incident and Enter, or list; Ctrl-C ends.\n\n")
@@ -242,7 +241,7 @@ func (d demo) explain(in incident.Incident) {
 		"another incident, or list; Ctrl-C ends.\n\n", d.onset)
 }
 
-// expect prints which notifications to wait for.
+// expect prints the notifications to wait for.
 func (d demo) expect(in incident.Incident, s score.Score) {
 	if in.Faults == nil || s.Incident == "" {
 		return

@@ -17,8 +17,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// playDraws plays the worlds of a range of seeds, given as FROM-TO, one per processor at a time, and writes the
-// score. For a single world, it also prints what playDraw shows.
+// playDraws plays the worlds of a range of seeds, given as FROM-TO, and writes the score. It plays one world per
+// processor at a time. If there is only one world, playDraws also prints its notifications and triage.
 func playDraws(ctx context.Context, seeds string, out, progress io.Writer) error {
 	var from, to uint64
 	if n, _ := fmt.Sscanf(seeds, "%d-%d", &from, &to); n != 2 || to < from {
@@ -49,7 +49,7 @@ func playDraws(ctx context.Context, seeds string, out, progress io.Writer) error
 	return errors.Join(failed...)
 }
 
-// playDraw plays the world of a seed, and prints its notifications and a triage.
+// playDraw plays the world of a seed, and prints the world's notifications and a triage.
 func playDraw(ctx context.Context, seed uint64, shown io.Writer) (score.Drawn, error) {
 	d := draw.New(seed)
 	p, err := play.RunUntil(ctx, d.Incident, d.Options)
@@ -126,7 +126,7 @@ func writeDraws(out io.Writer, all []score.Drawn) {
 		interval(right, high), quiet, pages, tickets, untold, mild, loud)
 }
 
-// interval returns a share and its 95% interval (Wilson's).
+// interval returns a share and its 95% interval by Wilson's method.
 func interval(yes, n int) string {
 	if n == 0 {
 		return "none"

@@ -1,6 +1,6 @@
-// Command drill runs simulated inference engines under the real exporter: as a demo in real time, or through
-// incidents in virtual time, with a score of the notifications. All numbers of engines and GPUs are simulated; the
-// exporter, the rules and Prometheus are real.
+// Command drill runs simulated inference engines under the real exporter. It has a demo in real time. It also plays
+// incidents in virtual time, and scores the notifications. All numbers of engines and GPUs are simulated. The exporter,
+// the rules and Prometheus are real.
 package main
 
 import (

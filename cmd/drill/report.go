@@ -25,7 +25,7 @@ var stories = []string{"kernel-hang", "admission-stall", "ecc-storm-blocks-reads
 // the page), drill-scores.md (a summary and the first score), and the plots of the stories. If an incident has a
 // problem, its score shows it and writeReport fails.
 func writeReport(ctx context.Context, dir string, seeds uint64, progress io.Writer) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { // checked before plays that take minutes
+	if err := os.MkdirAll(dir, 0o755); err != nil { // fails before plays that take minutes
 		return err
 	}
 	incidents := incident.Incidents()
@@ -123,7 +123,7 @@ func seedsInWords(n uint64) string {
 	return fmt.Sprintf("seeds 1 to %d", n)
 }
 
-// summary is the page about the scores.
+// summary returns the document about the scores.
 func summary(incidents int, seeds uint64, triages []score.Triage) string {
 	return fmt.Sprintf(`# Scores of the drill
 

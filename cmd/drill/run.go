@@ -32,7 +32,7 @@ func list(out io.Writer) error {
 	return t.Flush()
 }
 
-// run plays incidents in virtual time and prints the scores: of all incidents, of the public incidents, or of a named
+// run plays incidents in virtual time and prints the scores. It plays all incidents, the public incidents, or one named
 // incident. It fails when an incident has a problem.
 func run(ctx context.Context, name string, public bool, seed uint64, output string, out, progress io.Writer) error {
 	incidents := incident.All()

@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// story follows an incident from its page to its end, and lets a person act on it.
+// story follows an incident from its page to its end. A person can act on the incident.
 type story struct {
 	out      io.Writer
 	incident incident.Incident
@@ -27,13 +27,13 @@ type story struct {
 	ask         func(query string, at time.Time) (promql.Vector, error)
 
 	page    *play.Notification // the open page
-	runbook string             // the runbook to which the page leads
-	known   url.Values         // its labels
+	runbook string             // runbook that the page links to
+	known   url.Values         // labels of the runbook's alert
 	record  []string           // events so far
-	sent    int                // messages
+	sent    int                // number of messages
 }
 
-// leads finds the link to the runbook in a message, with the labels that it fills in.
+// leads finds in a message the link to the runbook, with the labels that the link fills in.
 var leads = regexp.MustCompile(`(?m)^Runbook: .*?(\S+/runbooks/(\w+)\S*)$`)
 
 // note adds a line to the record.
@@ -42,7 +42,7 @@ func (s *story) note(at time.Time, what, says string) {
 		Round(time.Second), says))
 }
 
-// told follows the notifications. When the page is resolved, it runs the runbooks' last queries, and writes the record.
+// told handles a notification. When the page is resolved, told runs the runbooks' last queries, and writes the record.
 func (s *story) told(n play.Notification) error {
 	s.sent++
 	if n.Receiver != "llm-critical" {
@@ -102,7 +102,7 @@ const loading = 30 * time.Second
 // undo heals a world.
 func undo(w *world.World) { w.Heal(loading) }
 
-// end writes the runbooks' queries for the end of an incident, with the answers, and the record.
+// end runs the runbooks' queries for the end of an incident, and writes their answers and the record.
 func (s *story) end(now time.Time) error {
 	fmt.Fprintln(s.out, "\n=== Is it over? The runbooks ask, and Prometheus answers:")
 	ask := func(page string, parts ...string) error {

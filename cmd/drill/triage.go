@@ -21,7 +21,7 @@ var ways = []struct {
 	{"the page", func(t score.Triage) (rules.Branch, bool) { return t.Paged, false }},
 }
 
-// triageSummary counts how often each way was right, was undecided, named nothing, or was wrong.
+// triageSummary counts how often each source was right, was undecided, named nothing, or was wrong.
 func triageSummary(all []score.Triage) string {
 	var b strings.Builder
 	b.WriteString("| source of the answer | right | unsure | no branch | wrong |\n| --- | --- | --- | --- | --- |\n")
@@ -45,7 +45,7 @@ func triageSummary(all []score.Triage) string {
 	return b.String()
 }
 
-// triageRows shows the answer of each way in each incident. An exclamation mark stands before a wrong branch.
+// triageRows shows the answer of each source in each incident. An exclamation mark stands before a wrong branch.
 func triageRows(all []score.Triage, seeds uint64) [][]string {
 	rows := [][]string{{"incident", "right"}}
 	for _, w := range ways {

@@ -19,8 +19,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// try watches real engines with everything that a cluster would have: the exporter, a Prometheus with the rules, and
-// the dashboards. It keeps its data in memory only.
+// try watches real engines with the programs of a cluster: the exporter, a Prometheus with the rules, and the
+// dashboards. It keeps its data only in memory.
 type try struct {
 	exporter           string
 	listen, prometheus uint16
@@ -91,7 +91,7 @@ func (y try) run(ctx context.Context) (err error) {
 	}
 }
 
-// tell prints the alerts that have begun or ended since the last call, and returns the firing alerts.
+// tell prints the alerts that began or ended since the last call, and returns the firing alerts.
 func (y try) tell(now time.Time, firing []rulesim.Alert, known []string) (names []string) {
 	for _, a := range firing {
 		if severity := a.Labels.Get(rules.SeverityLabel); severity != "critical" && severity != "warning" {

@@ -15,7 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 )
 
-// actOptions holds the flags of acting on sick GPUs.
+// actOptions holds the flags of taking sick GPUs out of service.
 type actOptions struct {
 	gpus, pods, namespace, scheme, httpConfig, most string
 	port                                            uint16
@@ -56,7 +56,7 @@ func (o *actOptions) addFlags(app *kingpin.Application) {
 		PlaceHolder("FILE").StringVar(&o.httpConfig)
 }
 
-// check refuses settings that cannot work.
+// check refuses invalid settings.
 func (o actOptions) check(role string) error {
 	switch {
 	case o.gpus == actOff:
@@ -76,7 +76,7 @@ func (o actOptions) check(role string) error {
 	return nil
 }
 
-// startActing starts to act, if the flags request it.
+// startActing starts to take sick GPUs out of service, if the flags request it.
 func startActing(ctx context.Context, o actOptions, log *slog.Logger) error {
 	if o.gpus != actDryRun && o.gpus != actOn {
 		return nil

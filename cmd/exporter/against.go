@@ -14,8 +14,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/doctor"
 )
 
-// nvidiaSMI is the value of --against that runs this program. askSMI is how long it may take: without persistence mode it
-// initialises each GPU.
+// nvidiaSMI is the value of --against that runs nvidia-smi. askSMI is the time limit for nvidia-smi. Without
+// persistence mode, nvidia-smi initialises each GPU, which takes long.
 const (
 	nvidiaSMI = "nvidia-smi"
 	askSMI    = 2 * time.Minute
@@ -55,7 +55,7 @@ func (o doctorOptions) compare(ctx context.Context, out, progress io.Writer) (st
 	return compared.Status(), err
 }
 
-// bothSides reads nvidia-smi and the exporter: the exporter before and after nvidia-smi, if nvidia-smi runs now.
+// bothSides reads nvidia-smi and the exporter. If nvidia-smi runs now, bothSides reads the exporter before and after it.
 func (o doctorOptions) bothSides(ctx context.Context, progress io.Writer) (document []byte, readings []*doctor.Reading, sameTime bool,
 	err error,
 ) {
@@ -88,7 +88,7 @@ func (o doctorOptions) bothSides(ctx context.Context, progress io.Writer) (docum
 	}
 	if readings[0].Exporter != thisNode { // reading the node itself takes seconds, so one reading is enough
 		wait := readings[0].UntilReadAgain()
-		fmt.Fprintf(progress, "Reading the exporter again in %s, when it has read the GPUs anew.\n", wait)
+		fmt.Fprintf(progress, "Reading the exporter again in %s, when the exporter has read the GPUs anew.\n", wait)
 		select {
 		case <-ctx.Done():
 			return nil, nil, false, ctx.Err()
@@ -112,5 +112,5 @@ func runSMI(ctx context.Context) ([]byte, error) {
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		return nil, fmt.Errorf("nvidia-smi -q -x: %w: %s", err, bytes.TrimSpace(append(failed.Stderr, document...)))
 	}
-	return nil, fmt.Errorf("nvidia-smi -q -x: %w: run it where it is installed, and pass the file that it writes: --against=FILE", err)
+	return nil, fmt.Errorf("nvidia-smi -q -x: %w: run nvidia-smi where it is installed, and pass its output as --against=FILE", err)
 }

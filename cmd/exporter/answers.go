@@ -19,7 +19,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// PrometheusConfig names the Prometheus that answers the runbooks' queries and tells the verdict about the past.
+// PrometheusConfig names the Prometheus that answers the runbooks' queries. The verdict also reads the past from there.
 type PrometheusConfig struct {
 	// URL is the address before /api/v1, with its path.
 	URL string `yaml:"url"`
@@ -27,7 +27,7 @@ type PrometheusConfig struct {
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 }
 
-// Limits on the load that readers of runbooks may put on a Prometheus. Readers choose among the queries of the
+// These constants limit the load of runbooks on a Prometheus. Readers can choose only among the queries of the
 // runbooks.
 const (
 	answerWithin = 5 * time.Second
@@ -76,7 +76,7 @@ func (c *PrometheusConfig) asker() (runbooks.Asker, error) {
 	}, nil
 }
 
-// client returns a client whose answers are bounded, and the address.
+// client returns the address and a client that reads only a limited part of each answer.
 func (c *PrometheusConfig) client() (*http.Client, *url.URL, error) {
 	client, address, err := httpclient.To("prometheus", c.URL, c.HTTP, nil)
 	if err == nil {
@@ -85,7 +85,7 @@ func (c *PrometheusConfig) client() (*http.Client, *url.URL, error) {
 	return client, address, err
 }
 
-// past returns the past with which the verdict compares the present, or nil without a Prometheus.
+// past returns the past that the verdict compares with the present, or nil without a Prometheus.
 func (c *PrometheusConfig) past() (triage.Past, error) {
 	if c == nil {
 		return nil, nil

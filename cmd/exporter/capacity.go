@@ -21,9 +21,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// capacityCommand reports how much more the engines of a node can do before an objective breaks. Exit status: 0 if
-// all capacities are known, 1 if a model gets more requests than it can serve, 3 if the capacity of an engine is
-// unknown.
+// capacityCommand reports how much more load the engines of a node can take before an objective breaks. The exit status
+// is 0 if all capacities are known, 1 if a model gets more requests than it can serve, and 3 if the capacity of an
+// engine is unknown.
 func capacityCommand(ctx context.Context, args []string, out, _ io.Writer) (status int, err error) {
 	var o triageOptions
 	asked := false
@@ -63,7 +63,7 @@ func capacityCommand(ctx context.Context, args []string, out, _ io.Writer) (stat
 	return status, nil
 }
 
-// nodeCapacity is the joint capacity of a model's engines, or of those in one role, on a node.
+// nodeCapacity is the total capacity of a model's engines on a node, or of its engines in one role.
 type nodeCapacity struct {
 	name       string
 	engines    int
@@ -72,11 +72,11 @@ type nodeCapacity struct {
 	could      map[string]float64 // requests per second, by lever
 }
 
-// objectiveCapacity is the capacity of these engines before an objective breaks.
+// objectiveCapacity is the load that the engines can take before an objective breaks.
 type objectiveCapacity struct {
 	requests map[string]float64 // per second, by kind
 	tokens   float64            // per second
-	used     float64            // the present load as a share of the capacity, for the engine with the largest share
+	used     float64            // the current load as a share of the capacity, for the engine with the largest share
 	limits   []string
 }
 

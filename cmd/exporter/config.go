@@ -43,17 +43,17 @@ type Config struct {
 	Probes []probe.Config `yaml:"probes"`
 	// Prometheus answers the queries that the runbooks show. Without the section, the exporter sends no queries.
 	Prometheus *PrometheusConfig `yaml:"prometheus"`
-	// Limits limits the cost of one engine's metrics page.
+	// Limits limits the cost of reading one engine's metrics.
 	Limits LimitsConfig `yaml:"limits"`
 }
 
-// LimitsConfig holds scrape.Limits in the form that people write. Zero values select the defaults.
+// LimitsConfig holds scrape.Limits in the units of the configuration file. Zero values select the defaults.
 type LimitsConfig struct {
-	// BodySize limits the size of a metrics page after decompression, such as 16MiB.
+	// BodySize limits the size of an engine's metrics after decompression, such as 16MiB.
 	BodySize units.Base2Bytes `yaml:"body_size"`
-	// Series limits the number of series on a metrics page.
+	// Series limits the number of series of an engine.
 	Series int `yaml:"series"`
-	// LabelValueLength limits the number of bytes kept of a label value.
+	// LabelValueLength limits the length of a label value in bytes. Longer values are cut.
 	LabelValueLength int `yaml:"label_value_length"`
 	// Memory limits the memory for the metrics of all engines together, such as 320MiB.
 	Memory units.Base2Bytes `yaml:"memory"`
@@ -82,7 +82,7 @@ type configOptions struct {
 	file      string
 	checkOnly bool
 	targets   []string
-	ledger    *engine.Ledger // survives the collectors
+	ledger    *engine.Ledger // kept when a reload replaces the collectors
 }
 
 func (o *configOptions) addFlags(app *kingpin.Application) {
@@ -116,7 +116,7 @@ func (o *probeOptions) addFlags(app *kingpin.Application, ofNode nodeFlags) {
 		Default(probe.DefaultInterval.String()).DurationVar(&o.interval)
 }
 
-// configuration holds everything that the file and the flags describe.
+// configuration holds the collectors and settings that the file and the flags describe.
 type configuration struct {
 	engines *engine.Collector
 	probes  []*probe.Probe
@@ -125,16 +125,16 @@ type configuration struct {
 	prices  map[string]float64
 }
 
-// seen holds what other collectors know about engines: the results of probes, the connections of servers, and how busy
-// their GPUs are.
+// seen reports what other collectors observe of engines: the results of probes, the connections of servers, and how
+// busy the GPUs of the engines are.
 type seen struct {
 	probed      func() []*engine.Probed
 	connections func(server string) (n int, known bool)
 	computing   func(server string) (share float64, known bool)
 }
 
-// loadConfig reads the file, if there is one, adds the targets and the probe of the command line, and builds everything
-// that the configuration describes. Errors name the file, the line and the remedy.
+// loadConfig reads the file, if there is one, and adds the targets and the probe of the command line. It builds all
+// collectors of the configuration. Errors name the file, the line and the remedy.
 func loadConfig(o configOptions, extraProbe probeOptions, seen seen, log *slog.Logger) (c configuration, err error) {
 	var cfg Config
 	var file *configfile.File
@@ -190,14 +190,14 @@ func loadConfig(o configOptions, extraProbe probeOptions, seen seen, log *slog.L
 	return c, at.name(err)
 }
 
-// byFlag separates errors of the command line from errors of the file. Entries of the flags follow the entries of the
-// file.
+// byFlag separates errors of the command line from errors of the file. In both lists, the flags' entries follow the
+// file's entries.
 type byFlag struct {
 	file            *configfile.File
 	targets, probes int // in the file
 }
 
-// name returns the error with its line of the file, or with its flag.
+// name adds to an error its line of the file, or its flag.
 func (b byFlag) name(err error) error {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		all := slices.Clone(several.Unwrap())
@@ -232,8 +232,8 @@ func checkPrices(prices map[string]float64) error {
 	return nil
 }
 
-// checkObjectives completes the objectives, and refuses objectives and maintenance that cannot work. It logs where the
-// behaviour will differ from the configuration.
+// checkObjectives completes the objectives, and refuses invalid objectives and invalid maintenance. It logs where the
+// exporter will not do exactly what the configuration requests.
 func checkObjectives(cfg Config, log *slog.Logger) error {
 	for i := range cfg.Objectives {
 		cfg.Objectives[i] = cfg.Objectives[i].WithDefaults()

@@ -12,8 +12,8 @@ import (
 // connections.
 const maxConnections = 200
 
-// httpServer returns a server that no client can block. Each part of a request and its answer has a time limit, and the
-// number of connections is limited.
+// httpServer returns a server that clients cannot block. Each part of a request and its answer has a time limit, and
+// the number of connections is limited.
 func httpServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
@@ -26,9 +26,9 @@ func httpServer(h http.Handler) *http.Server {
 	}
 }
 
-// connections limits the open connections. Above the limit the server closes the connection that has waited longest
-// for a request. A client that floods the port loses connections. A scraper keeps its connection, because its
-// request comes at once.
+// connections limits the open connections. Above the limit, the server closes the connection that has waited longest
+// for a request. A client that floods the port thus loses connections. A scraper sends its request at once, and keeps
+// its connection.
 type connections struct {
 	mu      sync.Mutex
 	open    int
@@ -46,7 +46,7 @@ func (c *connections) changed(conn net.Conn, to http.ConnState) {
 		c.waiting = append(c.waiting, conn)
 	case http.StateIdle:
 		c.waiting = append(c.waiting, conn)
-	case http.StateActive: // waits no longer
+	case http.StateActive: // has a request now
 	case http.StateClosed, http.StateHijacked:
 		c.open--
 	}

@@ -27,14 +27,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 )
 
-// doctorOptions holds the flags of the command "doctor", besides the server's.
+// doctorOptions holds the flags of the command "doctor", including the server's flags.
 type doctorOptions struct {
 	exporter, exporterHTTP     string
 	prometheus, prometheusHTTP string
 	rules, output              string
 	against, bundle            string
 	server                     options
-	here                       bool // read this node with the server's flags, and query no exporter
+	here                       bool // no exporter is queried: the command reads this node, with the server's flags
 }
 
 // defaultExporter is the address of the exporter on this machine.
@@ -43,8 +43,8 @@ const defaultExporter = "http://127.0.0.1:9844"
 // parseDoctorFlags reads the command line.
 func parseDoctorFlags(args []string) (o doctorOptions, err error) {
 	app := kingpin.New("exporter doctor",
-		"Why is a series or a value missing? Asks the exporter on this machine. With flags of the exporter, or if no exporter "+
-			"runs, it reads this node once as the exporter would, and sends no probe. Exit status: 0 nothing is wrong, "+
+		"Why is a series or a value missing? The command queries the exporter on this machine. With flags of the exporter, or if no exporter "+
+			"runs, the command reads this node once as the exporter would, and sends no probe. Exit status: 0 nothing is wrong, "+
 			"1 something is not measured, 2 alerts do not fire, 3 a check was not possible.")
 	app.HelpFlag.Short('h')
 	app.Flag("exporter", "Address of the exporter to check. Default: "+defaultExporter+".").PlaceHolder("URL").StringVar(&o.exporter)
@@ -92,7 +92,7 @@ func parseDoctorFlags(args []string) (o doctorOptions, err error) {
 	return o, nil
 }
 
-// doctorCommand looks for missing and broken things, and writes its findings to out.
+// doctorCommand looks for missing series and broken settings, and writes its findings to out.
 func doctorCommand(ctx context.Context, args []string, out, progress io.Writer) (status int, err error) {
 	const failed = 3
 	o, err := parseDoctorFlags(args)
@@ -156,8 +156,8 @@ func (o doctorOptions) client(flag, address, file string) (*http.Client, *url.UR
 	return client, at, nil
 }
 
-// readExporter reads an exporter or, with --here, this node. It returns a finding for each thing that it could
-// not read.
+// readExporter queries an exporter. If o.here is set, it reads this node instead. It returns a finding for each failed
+// reading.
 func (o doctorOptions) readExporter(ctx context.Context, progress io.Writer) (*doctor.Reading, []doctor.Finding, error) {
 	if !o.here {
 		address := cmp.Or(o.exporter, defaultExporter)
@@ -183,17 +183,17 @@ func (o doctorOptions) readExporter(ctx context.Context, progress io.Writer) (*d
 	return readHere(ctx, o.server)
 }
 
-// thisNode is the name of a reading without an exporter.
+// thisNode names the source of a reading that comes from no exporter.
 const thisNode = "this node"
 
-// settle is the time that it takes to find GPUs, processes and pods.
+// settle is the time that the collectors need to find GPUs, processes and pods.
 const settle = 5 * time.Second
 
 // readHere reads this node once, like an exporter with the same options.
 func readHere(ctx context.Context, o options) (*doctor.Reading, []doctor.Finding, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	log := slog.New(slog.DiscardHandler) // findings contain what a log would
+	log := slog.New(slog.DiscardHandler) // the findings replace the log
 	n, err := newNode(func(seen seen) (configuration, error) {
 		c, err := loadConfig(o.config, o.probes, seen, log)
 		c.probes = nil
@@ -235,12 +235,12 @@ func readHere(ctx context.Context, o options) (*doctor.Reading, []doctor.Finding
 	return reading, findings, nil
 }
 
-// unreadable returns the files, for example keys, that a configuration names and that cannot be read.
+// unreadable returns a finding for each unreadable file that a configuration names, such as a key.
 func unreadable(config string) []doctor.Finding {
 	source, err := os.ReadFile(config)
 	var root any
 	if err != nil || yaml.Unmarshal(source, &root) != nil {
-		return nil // no file, or the configuration has reported it
+		return nil // there is no file, or newNode has reported the error
 	}
 	var findings []doctor.Finding
 	var walk func(place string, value any)
@@ -274,7 +274,7 @@ func unreadable(config string) []doctor.Finding {
 	return findings
 }
 
-// written returns a report for people, 80 columns wide: first the problems, then the checks without a problem.
+// written returns a report for people, 80 columns wide. The problems come first, then the checks without a problem.
 func written(r doctor.Report) string {
 	var b strings.Builder
 	for _, f := range r.Findings {
@@ -297,7 +297,7 @@ func written(r doctor.Report) string {
 	return b.String()
 }
 
-// wrap writes a text behind a mark of nine columns. A word that is too long has a line of its own.
+// wrap writes a text after a prefix of nine columns. A word that is longer than a line gets its own line.
 func wrap(b *strings.Builder, mark, text string) {
 	const width = 80 - 9
 	line := ""

@@ -34,15 +34,15 @@ var enginesPage = template.Must(template.New("engines").Parse(`<h1>Engines</h1>
 // listed holds the content of /engines. The node page reads the fields with JSON names.
 type listed struct {
 	Engines []candidate `json:"engines"`
-	Places  []candidate `json:"places"`  // examined, but not read
-	Problem string      `json:"problem"` // of discovery
+	Places  []candidate `json:"places"`  // places that were examined, but that have no engine to read
+	Problem string      `json:"problem"` // why discovery does not work
 
 	Maintenance []slo.Maintenance `json:"-"`
 	Now         time.Time         `json:"-"`
 }
 
-// candidate is an engine, or a place where an engine could be. Server is host:port of a metrics endpoint, or an
-// address.
+// candidate is an engine, or a place that could have an engine. Server is the address of a metrics endpoint, with or
+// without a scheme.
 type candidate struct {
 	Server    string `json:"server"`
 	Namespace string `json:"namespace"`

@@ -12,8 +12,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
-// named returns a parsing error with its flag, which kingpin leaves out of errors about values. It parses each flag
-// separately, which changes the flags' values, but its caller exits anyway.
+// named adds the flag to a parsing error, because kingpin names no flag in errors about values. To find the flag, it
+// parses each flag separately. This changes the flags' values, but the caller exits anyway.
 func named(app *kingpin.Application, args []string, err error) error {
 	for i, arg := range args {
 		flag, _, whole := strings.Cut(arg, "=")
@@ -33,7 +33,7 @@ func named(app *kingpin.Application, args []string, err error) error {
 
 var pathOfMetrics = regexp.MustCompile(`^(/[\w.~-]+)+/?$`)
 
-// check refuses values that the server cannot work with.
+// check refuses invalid values.
 func (o options) check() error {
 	taken := []string{"/engines", "/verdict", "/verdict/gpus", "/-/healthy", "/-/ready", "/runbooks/"}
 	for _, f := range []struct {

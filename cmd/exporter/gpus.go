@@ -72,18 +72,18 @@ type gpuSource interface {
 	GPUs() []gpu.Identity
 }
 
-// either combines NVML with another exporter's metrics page, which is read while NVML cannot be used. Each GPU has one
-// source.
+// either combines NVML with another exporter's metrics. While NVML cannot be used, either reads these metrics instead.
+// Each GPU has one source.
 type either struct {
 	nvml *gpu.Collector
 	page *page.Collector
 }
 
-// last returns the GPUs that the metrics page last reported, and whether the metrics page replaces NVML.
+// last returns the GPUs that the other exporter last reported, and whether the other exporter replaces NVML now.
 func (e either) last() (said page.Snapshot, stands bool) {
 	said, up := e.page.Last()
 	stands = up && e.nvml.Down()
-	if up && !stands { // NVML works again: drop the metrics page
+	if up && !stands { // NVML works again, so the other exporter's metrics are obsolete
 		said = page.Snapshot{}
 	}
 	return said, stands
@@ -99,8 +99,8 @@ func (e either) GPUs() []gpu.Identity {
 // Describe implements prometheus.Collector.
 func (e either) Describe(ch chan<- *prometheus.Desc) { gpu.Describe(ch) }
 
-// Collect implements prometheus.Collector. NVML's collector follows the kernel log, so the metrics page
-// also has its XIDs.
+// Collect implements prometheus.Collector. NVML's collector follows the kernel log, so XIDs are also known while the
+// other exporter replaces NVML.
 func (e either) Collect(ch chan<- prometheus.Metric) {
 	said, stands := e.last()
 	said.Collect(ch)
@@ -112,8 +112,8 @@ func (e either) Collect(ch chan<- prometheus.Metric) {
 // pages lists the addresses that auto tries: the defaults of dcgm-exporter and of AMD's device-metrics-exporter.
 var pages = []string{"http://localhost:9400", "http://localhost:5000"}
 
-// newPage builds the collector of another exporter's metrics page. The metrics page is read only while needed, and log
-// follows the kernel log.
+// newPage builds the collector of another exporter's metrics. The collector reads these metrics only while needed
+// returns true, and takes XIDs from the kernel log that log returns.
 func (o gpuOptions) newPage(limits scrape.Limits, needed func() bool, log func() *gpu.KernelLog, urls ...string) (*page.Collector, error) {
 	if len(urls) > 1 && o.sourceHTTP != "" {
 		return nil, errors.New("--gpu.source-http-config needs --gpu.source=URL: with auto, any program on the port would get the credentials")
@@ -129,8 +129,8 @@ func (o gpuOptions) newPage(limits scrape.Limits, needed func() bool, log func()
 	return page.New(page.Options{Logger: o.Logger, Targets: targets, Limits: limits, UserAgent: userAgent(), Needed: needed, KernelLog: log})
 }
 
-// startGPUs starts the collectors of GPUs and of their owners. The cluster resolves the names of claimed devices; it is
-// nil if there is none. The channel receives an error when only a new process can see the GPUs again.
+// startGPUs starts the collectors of GPUs and of their owners. The cluster, which may be nil, resolves the names of
+// claimed devices. The channel receives an error when only a new process can see the GPUs again.
 func (n *node) startGPUs(ctx context.Context, o gpuOptions, cluster *kube.Cluster) (<-chan error, error) {
 	failed := make(chan error, 1)
 	if !o.enabled {
@@ -188,7 +188,7 @@ func (n *node) startGPUs(ctx context.Context, o gpuOptions, cluster *kube.Cluste
 	return failed, nil
 }
 
-// startHealth starts to judge the GPUs from the started collectors.
+// startHealth starts to judge the GPUs from the metrics of the started collectors.
 func (n *node) startHealth(ctx context.Context, o gpuOptions) {
 	judged := slices.Clone(n.large.collectors)
 	n.health = health.New(health.Options{ProcFS: o.ProcFS, Stopped: n.stopped, Read: func(ch chan<- prometheus.Metric) {
@@ -200,14 +200,14 @@ func (n *node) startHealth(ctx context.Context, o gpuOptions) {
 	n.large.collectors = append(n.large.collectors, n.health)
 }
 
-// stopped reports whether the metrics endpoint of an engine that ran on a GPU no longer answers.
+// stopped reports whether an engine that ran on a GPU no longer answers at its metrics endpoint.
 func (n *node) stopped(w health.Workload) bool {
 	return slices.ContainsFunc(n.engines.Load().Engines(), func(e engine.Engine) bool {
 		return e.Server == w.Server && e.Pod == w.Pod && e.Namespace == w.Namespace && e.Gone()
 	})
 }
 
-// startOwnership starts to look for the engines and pods on the GPUs. seen reports which GPUs exist.
+// startOwnership starts to look for the engines and pods that use the GPUs. seen reports the existing GPUs.
 func (n *node) startOwnership(ctx context.Context, o gpuOptions, cluster *kube.Cluster, seen ownership.Options) {
 	if cluster != nil && o.podResources != "" {
 		devices := cluster.Slices()
@@ -224,7 +224,7 @@ func (n *node) startOwnership(ctx context.Context, o gpuOptions, cluster *kube.C
 	n.large.collectors = append(n.large.collectors, timed{"ownership", owners, n.self})
 }
 
-// connections returns the number of connections at a server's address, and whether that is known.
+// connections returns the number of connections at a server's address. known is false if the number is unknown.
 func (n *node) connections(server string) (count int, known bool) {
 	if owners := n.owners.Load(); owners != nil {
 		return owners.Connections(server)
@@ -232,7 +232,7 @@ func (n *node) connections(server string) (count int, known bool) {
 	return 0, false
 }
 
-// computing returns how much of the time the engine at a server's address computes on its busiest GPU, and whether that is known.
+// computing returns how much of the time the engine at a server's address computes on its busiest GPU. known is false if this is unknown.
 func (n *node) computing(server string) (share float64, known bool) {
 	if owners := n.owners.Load(); owners != nil {
 		return owners.Computing(server)
@@ -240,7 +240,7 @@ func (n *node) computing(server string) (share float64, known bool) {
 	return 0, false
 }
 
-// detachOrAttach releases NVML on SIGUSR1, as POST /-/detach does, and takes it back on SIGUSR2.
+// detachOrAttach releases NVML on SIGUSR1, as POST /-/detach does. On SIGUSR2, it uses NVML again.
 func (n *node) detachOrAttach(got os.Signal) {
 	if got == syscall.SIGUSR2 {
 		n.gpus.Attach()

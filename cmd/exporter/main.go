@@ -1,5 +1,5 @@
-// Command exporter reads the GPUs of a node and the inference engines on it, and serves both in one vocabulary for
-// Prometheus to scrape. With --role=cluster it reads endpoints that belong to no node, such as gateways, and sends
+// Command exporter reads the GPUs and inference engines of a node. It serves their metrics to Prometheus under the same
+// names for all engines. With --role=cluster it reads endpoints that belong to no node, such as gateways, and sends
 // probes. It stores nothing and evaluates no rules.
 //
 //	run        the whole program, from flags to shutdown      main.go, flags.go, memory.go
@@ -35,11 +35,11 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(20)
 	}
-	// Run on one core. A scrape takes milliseconds, and several cores would spend longer on waking each other.
+	// Run on one core. A scrape takes milliseconds, and with several cores, waking the cores would take longer than the work.
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(1)
 	}
-	// Silence klog. The API server's client returns its problems as errors.
+	// Silence klog, because the API server's client also returns its problems as errors.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	status, err := dispatch(ctx, os.Args[1:])
@@ -50,7 +50,7 @@ func main() {
 	os.Exit(status)
 }
 
-// commands lists the commands that run instead of the server when the first argument names a command. A command
+// commands lists the commands. If the first argument names a command, the command runs instead of the server. A command
 // writes its answer to out and its activity to progress.
 var commands = map[string]func(ctx context.Context, args []string, out, progress io.Writer) (status int, err error){
 	"capacity": capacityCommand,
@@ -71,10 +71,10 @@ func dispatch(ctx context.Context, args []string) (status int, err error) {
 	return 0, nil
 }
 
-// The roles of an exporter.
+// These are the roles of an exporter.
 const (
 	roleNode    = "node"
-	roleCluster = "cluster" // reads the configured endpoints, and nothing of the node
+	roleCluster = "cluster" // reads only the configured endpoints, and nothing else of the node
 )
 
 // options holds all flags.
@@ -146,14 +146,14 @@ func (f nodeFlags) Flag(name, help string) *kingpin.FlagClause {
 // userAgent returns the exporter's name in requests.
 func userAgent() string { return "llm-node-exporter/" + version.Version }
 
-// load returns the node with its configuration loaded and nothing started.
+// load returns the node with its configuration loaded. Nothing is started yet.
 func load(o options) (*node, error) {
 	log := promslog.New(&o.log)
 	o.config.ledger = engine.NewLedger(time.Now()) // kept across reloads
 	return newNode(func(seen seen) (configuration, error) { return loadConfig(o.config, o.probes, seen, log) }, log)
 }
 
-// run executes the whole program: it returns when ctx ends or the exporter must stop.
+// run executes the whole program. It returns when ctx ends or the exporter must stop.
 func run(ctx context.Context, args []string, logTo io.Writer) error {
 	o, err := parseFlags(args)
 	if err != nil {
@@ -183,7 +183,7 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 		}
 	}
 	letGo()
-	time.AfterFunc(time.Minute, letGo) // later scrapes do not need the memory of the first
+	time.AfterFunc(time.Minute, letGo) // later scrapes do not use the memory of the first scrape
 	n.log.Info("starting", "version", version.Info(), "build", version.BuildContext())
 	return serve(ctx, n, o.server, failed)
 }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// unmapBinary removes the exporter's binary (code, tables and texts) from its resident memory. Most of it is needed only
-// at start. The kernel maps needed parts again from its cache, one memory page at a time.
+// unmapBinary removes the exporter's binary (code, tables and texts) from its resident memory. Most of the binary is
+// needed only at start. The kernel maps needed parts again from its cache, one memory page at a time.
 func unmapBinary() error {
 	binary, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -28,7 +28,7 @@ func unmapBinary() error {
 			if strings.HasSuffix(line, " "+binary) && fields[1][1] == '-' { // not writable
 				_, err = fmt.Sscanf(fields[0], "%x-%x", &start, &end)
 			}
-		} else if end > 0 && fields[0] == "Anonymous:" && fields[1] == "0" { // the loader did not write to the mapping, either
+		} else if end > 0 && fields[0] == "Anonymous:" && fields[1] == "0" { // the loader did not write to the mapping
 			err = unmap(start, end-start)
 		}
 		if err != nil {
@@ -38,8 +38,8 @@ func unmapBinary() error {
 	return nil
 }
 
-// unmap drops the memory pages of a mapping. Huge pages would bring back 2 MiB for each needed page. A kernel
-// without huge pages refuses that advice.
+// unmap drops the memory pages of a mapping. With huge pages, each needed page would bring back 2 MiB, so unmap
+// switches huge pages off. A kernel without huge pages returns an error, which does not matter.
 func unmap(start, size uintptr) error {
 	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, start, size, syscall.MADV_NOHUGEPAGE)
 	if _, _, failed := syscall.Syscall(syscall.SYS_MADVISE, start, size, syscall.MADV_DONTNEED); failed != 0 {

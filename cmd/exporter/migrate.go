@@ -20,7 +20,7 @@ const (
 	migratedPart = 2
 )
 
-// migrateCommand rewrites a dashboard or a rule file in the vocabulary.
+// migrateCommand rewrites a dashboard or a rule file to use this exporter's metrics.
 func migrateCommand(_ context.Context, args []string, out, progress io.Writer) (status int, err error) {
 	var (
 		file  string
@@ -28,15 +28,15 @@ func migrateCommand(_ context.Context, args []string, out, progress io.Writer) (
 		asked bool
 	)
 	app := kingpin.New("exporter migrate",
-		"Rewrite a Grafana dashboard or a rule file for engines' own metrics, dcgm-exporter or nvidia_gpu_exporter to this exporter's metrics. "+
-			"The result goes to standard output, and what was left unchanged to standard error, with the reason. Exit status: 0 everything was "+
-			"rewritten, 2 something was left unchanged, 1 the file cannot be read.")
+		"Rewrite a Grafana dashboard or a rule file, to use this exporter's metrics instead of metrics of engines, dcgm-exporter or "+
+			"nvidia_gpu_exporter. The result goes to standard output. Unchanged queries and the reasons go to standard error. Exit status: "+
+			"0 everything was rewritten, 2 a query was left unchanged, 1 the file cannot be read.")
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
 	app.Arg("file", "A dashboard (JSON), or rules (YAML) of Prometheus or in a PrometheusRule. Use - for standard input.").Required().
 		StringVar(&file)
 	app.Flag("label", "New name for a label that your scrape adds, as in service=model_name. An empty name, as in "+
-		"service=, drops conditions on the label. "+
+		"service=, removes conditions on the label. "+
 		"Repeatable.").PlaceHolder("LABEL=NAME").StringsVar(&given)
 	_, err = app.Parse(args)
 	if asked {
@@ -49,7 +49,7 @@ func migrateCommand(_ context.Context, args []string, out, progress io.Writer) (
 	for _, g := range given {
 		old, to, ok := strings.Cut(g, "=")
 		if !ok || old == "" {
-			return cannot, fmt.Errorf("--label=%s: write LABEL=NAME, or LABEL= to drop conditions on it", g)
+			return cannot, fmt.Errorf("--label=%s: write LABEL=NAME, or LABEL= to remove conditions on the label", g)
 		}
 		o.Labels[old] = to
 	}
@@ -80,7 +80,7 @@ func migrateFile(file string, o migrate.Options) (migrate.File, error) {
 	return migrate.Rules(body, o)
 }
 
-// report names the queries that stay unchanged or change their meaning, and prints their numbers.
+// report prints the queries that stay unchanged and the queries that change their meaning, and how many there are.
 func report(to io.Writer, findings []migrate.Finding) (status int) {
 	written, left := 0, 0
 	said := map[string]bool{}

@@ -23,10 +23,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// node holds the collectors of this node, and the state that a reload or discovery changes while they run.
+// node holds the collectors of this node, and the state that a reload or discovery changes while the collectors run.
 type node struct {
 	log      *slog.Logger
-	registry *prometheus.Registry // gathers everything except large and the engines' metrics
+	registry *prometheus.Registry // gathers all metrics except those of large and of the engines
 	large    large
 	self     *self
 	engines  atomic.Pointer[engine.Collector]
@@ -43,7 +43,7 @@ type node struct {
 	found   []engine.TargetConfig // by discovery
 }
 
-// newNode returns the node with its configuration loaded and nothing started.
+// newNode returns the node with its configuration loaded. Nothing is started yet.
 func newNode(load func(seen) (configuration, error), log *slog.Logger) (*node, error) {
 	n := &node{log: log, registry: prometheus.NewRegistry(), self: &self{}, load: load}
 	n.self.engines = func() []engine.Engine { return n.engines.Load().Engines() }
@@ -64,8 +64,8 @@ func newNode(load func(seen) (configuration, error), log *slog.Logger) (*node, e
 	return n, n.reload()
 }
 
-// start starts everything that runs until ctx ends. The channel receives an error when only a new process can see the
-// GPUs again.
+// start starts all collectors, which run until ctx ends. The channel receives an error when only a new process can see
+// the GPUs again.
 func (n *node) start(ctx context.Context, o options) (<-chan error, error) {
 	cluster, err := o.discovery.cluster(n.log)
 	if err != nil {
@@ -126,8 +126,8 @@ func (n *node) discovered(targets []engine.TargetConfig) {
 	n.use(n.engines.Load())
 }
 
-// use installs a collector of the configured and the discovered engines. A scrape in progress keeps its
-// collector until it ends.
+// use installs a collector of the configured and the discovered engines. A scrape in progress keeps using the old
+// collector.
 func (n *node) use(configured *engine.Collector) {
 	all, err := configured.With(n.found)
 	if err != nil {

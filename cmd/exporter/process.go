@@ -5,10 +5,9 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// process collects the standard metrics of the exporter's own process. The collector of client_golang would also
-// read the network's counters, which are the node's, and /proc/stat, for which the kernel adds up the interrupts of
-// all processors. These two files take half a millisecond of each scrape on two processors, a quarter of the cost
-// of one engine.
+// process collects the standard metrics of the exporter's own process. The collector of client_golang would also read
+// the node's network counters and /proc/stat. For /proc/stat, the kernel adds up the interrupts of all processors. On
+// two processors, these two files take half a millisecond of each scrape, a quarter of the cost of one engine.
 type process struct {
 	procfs.Proc
 	start, maxFDs float64

@@ -14,7 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// gates holds the exit status by verdict. A comparison that cannot be made has the status of Unknown.
+// gates holds the exit status by verdict. If the comparison is impossible, the status is that of Unknown.
 var gates = map[release.Verdict]int{release.NoWorse: 0, release.Worse: 1, release.Unknown: 2}
 
 // releaseOptions holds the flags of exporter release.

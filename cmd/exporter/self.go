@@ -23,8 +23,8 @@ type self struct {
 	success  map[string]bool
 	loadOK   bool
 	loadTime time.Time
-	engines  func() []engine.Engine // those that are read
-	prices   map[string]float64     // of a GPU hour by product
+	engines  func() []engine.Engine // the engines that are read
+	prices   map[string]float64     // price of a GPU hour, by product
 }
 
 func (s *self) ran(collector string, took time.Duration, ok bool) {
@@ -89,13 +89,13 @@ func (t timed) Collect(ch chan<- prometheus.Metric) {
 	t.self.ran(t.name, time.Since(start), true)
 }
 
-// large holds collectors with so many samples that a registry's copies would cost too much.
+// large holds collectors with many samples, because a registry's copies of these samples would cost too much.
 type large struct {
 	collectors []prometheus.Collector
-	samples    atomic.Int64 // of the last collection; the next will have as many
+	samples    atomic.Int64 // number in the last collection, which predicts the next number
 }
 
-// collect adds the samples to a metrics page. Like a registry, it leaves out invalid and duplicate samples, and survives
+// collect adds the samples to an exposition. Like a registry, it leaves out invalid and duplicate samples, and survives
 // a collector that panics.
 func (l *large) collect(page *engine.Exposition) (err error) {
 	sent := make(chan prometheus.Metric, 64)

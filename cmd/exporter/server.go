@@ -72,7 +72,7 @@ type server struct {
 	hostname string // name of the node, if series contain it
 }
 
-// serve answers requests until ctx ends, or until it receives an error from failed, which it returns.
+// serve answers requests until ctx ends. If failed has an error first, serve returns this error.
 func serve(ctx context.Context, n *node, o serverOptions, failed <-chan error) error {
 	s := &server{serverOptions: o, node: n}
 	if o.dcgm {
@@ -103,14 +103,14 @@ func serve(ctx context.Context, n *node, o serverOptions, failed <-chan error) e
 	return fatal
 }
 
-// hostname returns the name of the machine; empty if it has none.
+// hostname returns the name of the machine, or an empty string without a name.
 func hostname() string {
 	name, _ := os.Hostname()
 	return name
 }
 
-// ifLifecycle guards a handler that changes the exporter's behaviour, because anyone who can reach the port could call
-// it.
+// ifLifecycle protects a handler that changes the exporter's behaviour, because any client of the port could call the
+// handler.
 func (s *server) ifLifecycle(h http.Handler) http.Handler {
 	if s.lifecycle {
 		return h
@@ -120,14 +120,14 @@ func (s *server) ifLifecycle(h http.Handler) http.Handler {
 	})
 }
 
-// handler returns the routes, for requests of this site only.
+// handler returns the routes. It accepts requests only from this site.
 func (s *server) handler() http.Handler {
 	return ownOrigin(s.listen, s.routes())
 }
 
-// ownOrigin refuses requests that another site made a browser send, if the requests change state and come from another
-// origin. If the server listens only on loopback, it also refuses requests to another host name, because another site
-// may have pointed its name at this machine.
+// ownOrigin refuses requests that change state if another site made the browser send them. If the server listens only
+// on loopback, ownOrigin also refuses requests to another host name, because another site may let its name point to
+// this machine.
 func ownOrigin(listen *web.FlagConfig, h http.Handler) http.Handler {
 	h = http.NewCrossOriginProtection().Handler(h)
 	if listen == nil || listen.WebListenAddresses == nil || !slices.ContainsFunc(*listen.WebListenAddresses, loopback) ||
@@ -144,7 +144,7 @@ func ownOrigin(listen *web.FlagConfig, h http.Handler) http.Handler {
 	})
 }
 
-// loopback reports whether a host, with or without a port, is only this machine.
+// loopback reports whether a host, with or without a port, is this machine's loopback.
 func loopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -185,7 +185,7 @@ func (s *server) routes() http.Handler {
 	return mux
 }
 
-// metrics serves the exposition: the engines' metrics, scraped now, and the registry.
+// metrics serves the metrics of the engines, which it scrapes now, and the metrics of the registry.
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	if s.slots != nil {
 		select {
@@ -211,7 +211,7 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// gather reads everything: the registry, and the metrics of the engines.
+// gather reads the metrics of the registry and of the engines.
 func (s *server) gather(ctx context.Context) ([]*dto.MetricFamily, *engine.Exposition) {
 	start := time.Now()
 	engines := s.engines.Load().Scrape(ctx)
@@ -219,13 +219,13 @@ func (s *server) gather(ctx context.Context) ([]*dto.MetricFamily, *engine.Expos
 	s.self.ran("engine", time.Since(start), engines.Complete())
 	err := s.large.collect(engines)
 	families, failed := s.registry.Gather()
-	if err = errors.Join(err, failed); err != nil { // serve the part that was gathered
+	if err = errors.Join(err, failed); err != nil { // serve the gathered part nevertheless
 		s.log.Error("metrics left out", "err", err)
 	}
 	return families, engines
 }
 
-// writePage writes the families of the registry and the series of the engines, compressed if the client accepts it.
+// writePage writes the families of the registry and the series of the engines. It compresses if the client accepts this.
 func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFamily, engines io.WriterTo) error {
 	format := expfmt.NewFormat(expfmt.TypeTextPlain)
 	w.Header().Set("Content-Type", string(format))
@@ -234,8 +234,7 @@ func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFam
 	finish := func() error { return nil }
 	if acceptsGzip(r.Header) {
 		w.Header().Set("Content-Encoding", "gzip")
-		// Without a state, the compressor keeps none of its 900 kB until the next scrape. It compresses one piece at a
-		// time.
+		// A compressor without state does not keep 900 kB until the next scrape. It compresses one piece at a time.
 		z, _ := gzip.NewWriterLevel(w, gzip.StatelessCompression) // fails only for unknown levels
 		pieces := bufio.NewWriterSize(z, math.MaxInt16)           // the largest size that the compressor accepts
 		to, finish = pieces, func() error { return errors.Join(pieces.Flush(), z.Close()) }
@@ -246,12 +245,12 @@ func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFam
 	return finish()
 }
 
-// encode writes a metrics page in the text format.
+// encode writes metrics in the text format.
 func encode(to io.Writer, families []*dto.MetricFamily, engines io.WriterTo) error {
 	encoder := expfmt.NewEncoder(to, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, f := range families {
 		for _, m := range f.Metric {
-			m.Label = slices.DeleteFunc(slices.Clone(m.Label), func(l *dto.LabelPair) bool { return l.GetValue() == "" }) // means the same
+			m.Label = slices.DeleteFunc(slices.Clone(m.Label), func(l *dto.LabelPair) bool { return l.GetValue() == "" }) // empty means absent
 		}
 		if err := encoder.Encode(f); err != nil {
 			return err
@@ -271,8 +270,8 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
-// withScrapeDeadline ends a scrape shortly before the scraper times out, so that a late engine loses only its own series
-// and not the whole metrics page.
+// withScrapeDeadline ends a scrape shortly before the scraper times out. A late engine then loses only its own series,
+// and the other series are served.
 func withScrapeDeadline(r *http.Request) (context.Context, context.CancelFunc) {
 	seconds, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || seconds <= 0 {

@@ -20,8 +20,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// statuses holds the exit status of a triage by the worst health of a model. A triage that cannot be made has the
-// status of an unknown health.
+// statuses holds the exit status of a triage by the worst health of a model. If the triage is impossible, the status is
+// that of Unknown.
 var statuses = map[triage.Health]int{triage.Healthy: 0, triage.Degraded: 1, triage.Failing: 2, triage.Unknown: 3}
 
 // triageOptions holds the flags of exporter triage.
@@ -37,7 +37,7 @@ type triageOptions struct {
 
 func parseTriage(args []string, out io.Writer) (o triageOptions, asked bool, err error) {
 	app := kingpin.New("exporter triage",
-		"Find out where to look first, from two readings of this node. Exit status: 0 healthy, 1 degraded, 2 failing, 3 unknown.")
+		"Compare two readings of this node, and report where to look first. Exit status: 0 healthy, 1 degraded, 2 failing, 3 unknown.")
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
 	app.Flag("exporter", "Address of a running exporter.").Default("http://127.0.0.1:9844").PlaceHolder("URL").StringVar(&o.exporter)
@@ -130,7 +130,7 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 	return statuses[triage.Worst(verdicts)], o.write(out, verdicts)
 }
 
-// noConnection returns why nothing answers at an address, or nil: a server whose certificate is unknown has answered.
+// noConnection returns why nothing answers at an address, or nil if a server with an unknown certificate answered.
 func noConnection(err error) error {
 	if failed := (*net.OpError)(nil); errors.As(err, &failed) && failed.Op == "dial" {
 		return failed
@@ -237,7 +237,7 @@ func (o triageOptions) page() (func(context.Context) (triage.Reading, error), er
 	}, nil
 }
 
-// client returns an HTTP client with the settings of a file, if there is one.
+// client returns an HTTP client with the settings of a file, or with default settings if file is empty.
 func client(file, flag string) (*http.Client, error) {
 	settings, err := httpclient.Load(flag, file)
 	if err != nil {
@@ -251,7 +251,7 @@ func client(file, flag string) (*http.Client, error) {
 	return c, nil
 }
 
-// wait waits between the readings, and prints that it waits.
+// wait waits between the readings, and prints the remaining time.
 func wait(ctx context.Context, apart time.Duration, source string, progress io.Writer) error {
 	fmt.Fprintf(progress, "Read %s; reading again in %s", source, apart)
 	if terminal(progress) {

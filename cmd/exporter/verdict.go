@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// judging shares one judgement among all clients that request it while it is made.
+// judging shares one judgement among all clients that request it at the same time.
 type judging struct {
 	mu  sync.Mutex
 	now *judgement // nil between judgements
@@ -27,8 +27,8 @@ type judgement struct {
 // judgeAfter is how long GET /verdict waits between its readings.
 const judgeAfter = 10 * time.Second
 
-// verdict reads the node twice and answers where to look first. Requests that arrive meanwhile get the same answer.
-// Nothing is kept.
+// verdict reads the node twice and answers where to look first. Requests that arrive in between get the same answer.
+// Nothing is stored.
 func (s *server) verdict(w http.ResponseWriter, r *http.Request) {
 	j := s.judge()
 	select {
@@ -55,7 +55,7 @@ func (s *server) judge() *judgement {
 	j := &judgement{done: make(chan struct{})}
 	s.judging.now = j
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 6*judgeAfter) // others wait for the judgement, too
+		ctx, cancel := context.WithTimeout(context.Background(), 6*judgeAfter) // lasts longer than the request, for other clients
 		defer cancel()
 		j.verdicts, j.err = s.readTwice(ctx)
 		s.judging.mu.Lock()
@@ -86,7 +86,7 @@ func (s *server) readTwice(ctx context.Context) ([]triage.Verdict, error) {
 	return triage.Judge(ctx, before, after, nil)
 }
 
-// compare judges with the past. If the past takes long, time is left for a verdict without it.
+// compare judges with the past. It limits the time for the past, so that enough time is left for a verdict without the past.
 func compare(ctx context.Context, before, after triage.Reading, past triage.Past) ([]triage.Verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*judgeAfter)
 	defer cancel()
@@ -108,8 +108,8 @@ func (s *server) read(ctx context.Context) (triage.Reading, error) {
 	return triage.Parse(page.Bytes(), at)
 }
 
-// verdictOnGPUs answers whether each GPU is fit for use, as of the last judgement, for programs that act on the
-// verdict.
+// verdictOnGPUs reports for each GPU whether the GPU is fit for use, from the last judgement. Programs that act on sick
+// GPUs read this answer.
 func (s *server) verdictOnGPUs(w http.ResponseWriter, _ *http.Request) {
 	if s.health == nil {
 		http.Error(w, "this exporter reads no GPUs, because its flags disable GPU metrics", http.StatusNotFound)

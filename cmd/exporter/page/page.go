@@ -1,5 +1,5 @@
-// Package page serves the node page: the node's engines, GPUs and objectives as they are now. The browser reads the
-// exporter's metrics every few seconds, compares them with the previous ones, and draws. The exporter keeps nothing.
+// Package page serves the node page, which shows the current state of the node's engines, GPUs and objectives. Every few seconds, the
+// browser reads the exporter's metrics, compares them with the previous ones, and draws. The exporter stores nothing.
 package page
 
 import (
@@ -25,20 +25,20 @@ var body = template.Must(template.New("node").Parse(source))
 
 // Options hold the links of the node page.
 type Options struct {
-	MetricsPath string // path of the metrics
+	MetricsPath string // path of the metrics endpoint
 	Version     string // of the exporter
 	Profiles    bool   // whether /debug/pprof/ is served
 }
 
 // Handler serves the node page.
 func Handler(o Options) http.Handler {
-	host, _ := os.Hostname() // in a container, its pod's name
+	host, _ := os.Hostname() // in a container, this is the pod's name
 	node, fastest := cmp.Or(os.Getenv("NODE_NAME"), host, "this node"), slo.DefaultWindowPairs()[0]
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var b strings.Builder
 		if err := body.Execute(&b, map[string]any{
 			"Node": node, "Metrics": strings.TrimPrefix(o.MetricsPath, "/"), "Version": o.Version, "Profiles": o.Profiles,
-			// The burn rate at which the fastest pair of windows would page.
+			// Exhaustion is the burn rate at which the fastest pair of windows would page.
 			"Exhaustion": fastest.Unit(), "LeastBad": slo.MinBadEvents, "Outage": slo.MaxBadShare.Float(),
 			"Now": nowWindows(),
 		}); err != nil {
@@ -50,13 +50,13 @@ func Handler(o Options) http.Handler {
 	})
 }
 
-// nowWindows returns the windows that show the present burn, for the script: for each, its milliseconds and how many bad
-// events it needs.
+// nowWindows returns the windows that show the current burn, for the script. Each entry has the window's milliseconds
+// and the number of bad events that the window needs.
 func nowWindows() string {
 	all := make([][]float64, 0, len(slo.NowWindows))
 	for _, w := range slo.NowWindows {
 		all = append(all, []float64{w.Length.Std().Seconds() * 1e3, w.MinBad})
 	}
-	text, _ := json.Marshal(all) // finite numbers
+	text, _ := json.Marshal(all) // cannot fail, because all numbers are finite
 	return string(text)
 }
