@@ -10,9 +10,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// This file reports where each quantity of a metrics page comes from, or why the quantity is missing.
+// This file reports where each quantity of a metrics page comes from. For missing quantities, it reports the reason.
 
-// NeedsKey begins the reason for a missing quantity that only an endpoint with a key reports.
+// NeedsKey begins the reason of a quantity that is missing because its endpoint requires a key.
 const NeedsKey = "needs the key of the engine's API for "
 
 // untilServed lists the reasons that no longer apply once the engine serves.
@@ -48,8 +48,8 @@ func (c *compiler) absurd(d *Dialect, to *metrics.Family, a *answer, source stri
 	a.lacks, a.why = &absent{d.Runtime, to.Name, source}, absurdNumber
 }
 
-// missing explains why the metrics page has no source for a quantity, and takes the number from one of the engine's
-// endpoints if possible.
+// missing explains why the metrics page has no source for a quantity. If one of the engine's endpoints reports the
+// quantity, missing takes the number from there.
 func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Row, version bracket, defaults map[string]string) {
 	for _, n := range c.identity.Numbers {
 		if n.To == to {
@@ -101,7 +101,7 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Ro
 	}
 }
 
-// ranges lists the version ranges of rows, except those that other ranges include.
+// ranges lists the version ranges of rows. It leaves out ranges that other ranges include.
 func ranges(rows []*Row) string {
 	spans := func(o, r *Row) bool {
 		return !older(r.Since, o.Since) && (o.Until == "" || r.Until != "" && !older(o.Until, r.Until))

@@ -9,12 +9,12 @@ import (
 )
 
 // seriesBytes estimates the memory of a series besides its text: labels, plan and output. For metrics pages of 36,000
-// lines, the exporter took 0.7 kB per line, text included.
+// lines, the exporter used 0.7 kB per line, including the text.
 const seriesBytes = 1 << 10
 
 // budget limits the bytes that the metrics pages of all targets use together.
 type budget struct {
-	limit int64 // 0: no limit
+	limit int64 // 0 means no limit
 
 	mu   sync.Mutex
 	held map[*target]int64
@@ -22,7 +22,7 @@ type budget struct {
 
 func newBudget(limit int64) *budget { return &budget{limit: limit, held: map[*target]int64{}} }
 
-// take charges a metrics page to a target before the page is parsed, or fails if the other targets leave no room.
+// take charges a metrics page to a target before the page is parsed. It fails if the other targets leave too little room.
 func (b *budget) take(t *target, body []byte) error {
 	cost := int64(len(body)) + seriesBytes*int64(min(bytes.Count(body, []byte("\n")), t.config.Limits.Series))
 	b.mu.Lock()

@@ -7,15 +7,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// A bystander describes a server that has a known metrics page but is not an engine: it is in front of engines, beside
-// them, or on their machine.
+// A bystander describes a server that has a known metrics page but is not an engine. It stands in front of engines,
+// beside engines, or on their machine.
 type bystander struct {
 	name, kind string
 	reason     string // reason label of llm_engine_up
 	on         func(p *scrape.Page) bool
-	// front marks servers on whose metrics page every family with an engine's name is a copy. Read beside the
-	// engines, such a metrics page would count every request twice, so these servers are recognised before any
-	// engine. On the metrics pages of all others, an engine's families are the engine's own.
+	// front marks servers whose metrics page only copies families with engines' names. Such a copy would count every
+	// request twice, so these servers are recognised before any engine. On the metrics pages of all other bystanders, an
+	// engine's families come from the engine itself.
 	front bool
 	// instead names the server that should be the target.
 	instead string
@@ -28,7 +28,7 @@ const (
 )
 
 // bystanders lists the bystanders that any engine may have, in order of precedence. Sidecars come last, because they
-// join other servers' metrics pages.
+// join the metrics pages of other servers.
 var bystanders = []bystander{
 	{"agentgateway", "a gateway", reasonRouter, prefix("agentgateway_"), true, engineBehind},
 	{
@@ -76,8 +76,8 @@ var bystanders = []bystander{
 	{"Envoy", "a proxy", reasonNotEngine, prefix("envoy_"), false, "make the engine behind or beside it the target"},
 }
 
-// bystanderOf returns the bystander that wrote a metrics page: one in front of engines if front is set, otherwise one
-// beside them. Bystanders of a single engine take precedence.
+// bystanderOf returns the bystander that wrote a metrics page. If front is set, the bystander is in front of engines,
+// otherwise beside them. Bystanders of a single engine take precedence.
 func bystanderOf(p *scrape.Page, front bool) *bystander {
 	var all []bystander
 	for _, d := range builtin {
@@ -95,7 +95,7 @@ func (b *bystander) err() error {
 	return scrape.Errorf(b.reason, "this is %s, %s: %s", b.name, b.kind, b.instead)
 }
 
-// prefix recognises a metrics page by a name's prefix up to the first underscore or colon.
+// prefix recognises a metrics page by the prefix of a name. The prefix ends at the first underscore or colon.
 func prefix(of string) func(*scrape.Page) bool {
 	return func(p *scrape.Page) bool { return p.HasPrefix(of) }
 }
@@ -127,14 +127,14 @@ func envoyAI(p *scrape.Page) bool {
 	return false
 }
 
-// queueProxy recognises Knative's queue-proxy on both of its ports: 9091 has requests, written by OpenCensus or, since
-// 1.19, by OpenTelemetry; 9090 has the numbers that the autoscaler reads.
+// queueProxy recognises Knative's queue-proxy on both of its ports. Port 9091 has requests, written by OpenCensus or,
+// since 1.19, by OpenTelemetry. Port 9090 has the numbers that the autoscaler reads.
 var queueProxy = anyOf("revision_app_request_count", "revision_request_count", "revision_queue_depth",
 	"kn_serving_invocation_duration_seconds", "kn_serving_queue_depth", "kn_queueproxy_app_duration_seconds", "kn_queueproxy_depth",
 	"queue_requests_per_second", "queue_average_concurrent_requests")
 
-// containers keeps only the series of the engine's own process where KServe joins its metrics page with queue-proxy's.
-// KServe's qpext marks the container's series with the revision.
+// containers keeps only the series of the engine's own process, where KServe's qpext joins the metrics pages of the
+// engine and of queue-proxy. qpext marks the container's series with the revision.
 func containers(p *scrape.Page, of []scrape.Sample) (own []scrape.Sample) {
 	if !queueProxy(p) {
 		return of

@@ -12,22 +12,22 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// The exporter learns from all readings how much more load an engine can take: see package capacity. This file finds
+// From all readings, the exporter learns how much more load an engine can take: see package capacity. This file finds
 // the numbers on the engine's metrics page.
 
-// sizing holds the load that a unit of an engine reports, and the series of its capacity.
+// sizing holds the load that one unit of an engine reports, and the series about the unit's capacity.
 type sizing struct {
 	key        [outLabels]string
 	lines      map[*metrics.Family][]line
-	progress   string // names the unit
-	observed   bool   // there are histograms of the times to first tokens and between tokens
+	progress   string // series that identifies the unit
+	observed   bool   // histograms of the times to first tokens and between tokens exist
 	latencies  map[*metrics.Family]latency
 	objectives []capacity.Objective
 	forecasts  []forecastSeries // by objective
 	levers     map[capacity.Lever]string
 	known      map[capacity.Why]string // series, by reason
 	slowdown   string                  // series
-	at         map[float64]string      // series of the steps, by running requests
+	at         map[float64]string      // series of the steps, by number of running requests
 }
 
 // latency is a histogram, the number of its values, and their sum.
@@ -42,12 +42,12 @@ type forecastSeries struct {
 	limits                            map[capacity.Limit]string
 }
 
-// ofLoad lists the families from which capacity is learnt, beside the two latencies.
+// ofLoad lists the families, besides the two latencies, from which the capacity is learnt.
 var ofLoad = []*metrics.Family{
 	metrics.GenerationTokens, metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage,
 }
 
-// sizingOf returns the unit of a series; nil for a series of another server.
+// sizingOf returns the unit of a series, or nil for a series of another server.
 func (c *compiler) sizingOf(out [outLabels]string) *sizing {
 	if role := out[outRole]; role == metrics.GatewayRole || role == metrics.KVCacheRole || role == metrics.FrontendRole {
 		return nil
@@ -63,7 +63,7 @@ func (c *compiler) sizingOf(out [outLabels]string) *sizing {
 	return &c.sizings[i]
 }
 
-// loads adds an output line to the input from which the capacity of its unit is learnt.
+// loads adds an output line to the input for learning the capacity of the line's unit.
 func (c *compiler) loads(to *metrics.Family, out [outLabels]string, l line) {
 	if slices.Contains(ofLoad, to) {
 		if s := c.sizingOf(out); s != nil {
@@ -72,7 +72,7 @@ func (c *compiler) loads(to *metrics.Family, out [outLabels]string, l line) {
 	}
 }
 
-// lags adds a latency that users see, or a histogram that replaces it.
+// lags adds a latency that users see, or a histogram that replaces this latency.
 func (c *compiler) lags(to *metrics.Family, out [outLabels]string, h histogram, sum line) {
 	if slices.Contains([]*metrics.Family{
 		metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken,
@@ -84,8 +84,8 @@ func (c *compiler) lags(to *metrics.Family, out [outLabels]string, h histogram, 
 	}
 }
 
-// capacities completes the units of engines that generate tokens. Units that report too little about their load stay
-// unobserved.
+// capacities completes the units of engines that generate tokens. Units that report too little about their load are not
+// observed.
 func (c *compiler) capacities(d *Dialect) (all []sizing) {
 	if d.Tokenless {
 		return nil
@@ -129,18 +129,18 @@ func (c *compiler) capacities(d *Dialect) (all []sizing) {
 	return all
 }
 
-// counted reports whether the times between tokens are computed from ended requests, as decode time divided by the
-// tokens after the first.
+// counted reports whether the times between tokens come from ended requests. They are then the decode time divided by
+// the tokens after the first token.
 func (s *sizing) counted() bool {
 	return s.latencies[metrics.DecodeTime].count != nil && s.latencies[metrics.TimePerOutputToken].count != nil &&
 		s.lines[metrics.GenerationTokens] != nil
 }
 
-// learner holds what was learnt about a unit, while its engine runs with the same settings.
+// learner holds what was learnt about a unit. A learner ends when the settings of its engine change.
 type learner struct {
 	capacity.Learner
 	from *recorded
-	with map[metrics.Setting]string // the settings, as far as they are known
+	with map[metrics.Setting]string // the known settings
 	said outlook
 	at   time.Time // when the forecast was computed
 }
@@ -150,14 +150,14 @@ type outlook struct {
 	all   []capacity.Forecast
 	why   capacity.Why
 	load  capacity.Load
-	could map[capacity.Lever]float64 // by lever: the load at which the first objective breaks, as a multiple of load
+	could map[capacity.Lever]float64 // by lever: the load at which the first objective breaks, as a multiple of the field load
 	steps []capacity.Step
 }
 
-// lasting is how long a forecast is repeated: computing a new one costs as much as a scrape.
+// lasting is how long a forecast is repeated, because computing a new forecast costs as much as a scrape.
 const lasting = time.Minute
 
-// says returns the outlook of a unit.
+// says returns the forecast for a unit. It computes a new forecast once a minute.
 func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capacity.Objective) *outlook {
 	if now.Sub(l.at) < lasting {
 		return &l.said
@@ -174,8 +174,8 @@ func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capac
 	return &l.said
 }
 
-// forecast learns from a reading, and adds the capacity of each unit to the snapshot, family by family as on a metrics
-// page.
+// forecast learns from a reading, and adds the capacity of each unit to the snapshot. The series are ordered by family,
+// as on a metrics page.
 func (t *target) forecast(s *snapshot) {
 	type unit struct {
 		*sizing
@@ -241,8 +241,8 @@ func (t *target) forecast(s *snapshot) {
 	}
 }
 
-// learner returns the learner of a unit: a new one if a setting has changed since the learner began. While an engine
-// restarts, some settings are not known yet, such as those on the command line. They do not count as changed.
+// learner returns the learner of a unit. If a setting has changed since the learner began, it returns a new learner. While an engine
+// restarts, some settings are unknown, such as settings on the command line. Unknown settings do not count as changed.
 func (t *target) learner(u *sizing) *learner {
 	l := t.learners[u.known[capacity.Known]]
 	if l != nil && l.from == t.recorded {
@@ -258,7 +258,7 @@ func (t *target) learner(u *sizing) *learner {
 		l = &learner{with: map[metrics.Setting]string{}}
 	}
 	for setting, value := range now {
-		// The first measured value stays, because it must not drift in small steps. An image may get its digest later.
+		// The first measured value stays, so that small steps cannot add up to a large drift. An image may get its digest later.
 		if old, known := l.with[setting]; !known || setting == metrics.SettingImage && len(value) > len(old) {
 			l.with[setting] = value
 		}
@@ -277,14 +277,14 @@ func (l *learner) differs(settings map[metrics.Setting]string) bool {
 	return false
 }
 
-// limits returns the engine's largest batch and step, as far as its settings are known.
+// limits returns the engine's largest batch and largest step, if these settings are known.
 func (l *learner) limits() (b capacity.Bounds) {
 	b.Batch, _ = strconv.ParseFloat(l.with[metrics.SettingMaxSequences], 64)
 	b.StepTokens, _ = strconv.ParseFloat(l.with[metrics.SettingMaxBatchTokens], 64)
 	return b
 }
 
-// reading reads a unit from the metrics page.
+// reading reads the load of a unit from the metrics page.
 func (t *target) reading(u *sizing) capacity.Reading {
 	total := func(f *metrics.Family) float64 {
 		v := math.NaN()

@@ -15,17 +15,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 )
 
-// Some servers let models call each other, and count one request under each model that works on it. The metrics page
-// does not show which models a model calls, so the exporter queries each model's configuration.
+// On some servers, models call each other, and one request counts under each model that works on it. The metrics page
+// does not show which models a model calls. Therefore, the exporter queries each model's configuration.
 
-// mostChained is the maximum number of models whose configuration is queried. On a server with more models, none is
-// queried.
+// mostChained is the largest number of models whose configuration the exporter queries. If a server has more models,
+// the exporter queries none of them.
 const mostChained = 100
 
-// chainsTimeout limits the requests to another port, where perhaps nothing answers.
+// chainsTimeout limits the requests to another port, because that port may not answer.
 const chainsTimeout = time.Second
 
-// unchained reports whether it is unknown which models some model of the metrics page calls.
+// unchained reports whether the calls of some model on the metrics page are unknown.
 func (d *Dialect) unchained(page *scrape.Page, known map[string]Chain) bool {
 	if d.Chains == nil {
 		return false
@@ -38,8 +38,8 @@ func (d *Dialect) unchained(page *scrape.Page, known map[string]Chain) bool {
 	return false
 }
 
-// chains asks the server, for each model of the metrics page, which models it calls. With answers about only some
-// models, a request would count twice.
+// chains queries, for each model of the metrics page, which models this model calls. If one answer is missing, chains
+// fails, because a request would count twice.
 func (t *target) chains(ctx context.Context, d *Dialect, page *scrape.Page) (map[string]Chain, error) {
 	models := slices.Sorted(maps.Keys(page.LabelValues(d.Chained, modelParameter)))
 	if len(models) > mostChained {
@@ -52,7 +52,7 @@ func (t *target) chains(ctx context.Context, d *Dialect, page *scrape.Page) (map
 	}
 	there := t.from
 	there.URL = (&url.URL{Scheme: t.At.Base.Scheme, Host: net.JoinHostPort(t.At.Base.Hostname(), port)}).String()
-	there.HTTP = httpclient.WithoutCredentials(there.HTTP) // parameters are meant for the port of the metrics endpoint
+	there.HTTP = httpclient.WithoutCredentials(there.HTTP) // the configured parameters are only for the port of the metrics endpoint
 	other, _, err := fetcherFor("", there, t.config.Limits, t.UserAgent)
 	if err != nil {
 		return nil, err

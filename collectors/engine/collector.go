@@ -1,14 +1,14 @@
 // Package engine reads the metrics pages of LLM inference engines and maps them to the vocabulary.
 //
-// A scrape of the exporter fetches all metrics pages at once, each with its own deadline. A metrics page is parsed with Prometheus' own
-// parser, recognised, and mapped through the table of its dialect:
+// A scrape of the exporter fetches all metrics pages at once, each with its own deadline. Prometheus' own parser parses
+// each metrics page. The page's dialect recognises the page and maps its series:
 //
-//	target   fetches one metrics page and decides how to read it  target.go, package scrape
-//	page     parses it; a template reads it again                 package scrape
-//	dialect  maps it to the vocabulary                            dialect.go, dialect_*.go
-//	plan     compiles both into output lines                      compile.go, answers.go, lines.go, plan.go
-//	slo      counts objectives on them, or on probes              objectives.go, probed.go
-//	snapshot holds the values of one scrape, also without a page  snapshot.go
+//	target   fetches one metrics page and decides how to read it       target.go, package scrape
+//	page     parses the metrics page; a template reads it again        package scrape
+//	dialect  maps the metrics page to the vocabulary                   dialect.go, dialect_*.go
+//	plan     compiles metrics page and dialect into output lines       compile.go, answers.go, lines.go, plan.go
+//	slo      counts objectives on output lines or on probes            objectives.go, probed.go
+//	snapshot holds the values of one scrape, even without an answer    snapshot.go
 //
 // CONTRIBUTING.md lists what a new engine needs.
 package engine
@@ -29,7 +29,7 @@ import (
 )
 
 // Collector scrapes a fixed set of targets. A changed configuration needs a new collector. The method With returns a
-// collector that also reads discovered engines.
+// collector that reads discovered engines, too.
 type Collector struct {
 	configured []*target
 	targets    []*target // all targets that are read
@@ -38,7 +38,7 @@ type Collector struct {
 	config     *settings
 }
 
-// New builds a collector. An error is a ConfigError that names the place and the remedy.
+// New builds a collector. Its errors are ConfigErrors, which name the place and the remedy.
 func New(cfg Config) (*Collector, error) {
 	dialects, err := withMappings(cfg.Mappings)
 	if err != nil {
@@ -81,29 +81,29 @@ func New(cfg Config) (*Collector, error) {
 	return c, nil
 }
 
-// Engine describes what is known about the engine behind a target.
+// Engine describes the engine behind a target.
 type Engine struct {
 	Runtime metrics.Runtime // empty until a metrics page has been understood
 	Model   string
 	Version string
 	Server  string   // host:port of the metrics endpoint
-	Reason  string   // why the metrics page cannot be used, one of Reasons; empty if it can
-	Lacks   string   // what is missing behind a usable metrics page, one of Reasons; empty if nothing
-	Detail  string   // the last error, in words for people
-	GPUs    []string // GPUs on which it runs, by UUID or index, if the configuration names them
-	// Configured reports whether the configuration names the target; discovery found the others.
+	Reason  string   // why the metrics page cannot be used, one of Reasons; empty if the page is usable
+	Lacks   string   // what the engine lacks although its metrics page is usable, one of Reasons; empty if nothing
+	Detail  string   // last error, for people
+	GPUs    []string // GPUs that the engine runs on, by UUID or index, if the configuration names the GPUs
+	// Configured reports whether the configuration names the target. Otherwise, discovery found the target.
 	Configured bool
-	Sleeping   bool // whether a request would wake the engine, as of the last metrics page that was understood
+	Sleeping   bool // whether a request would wake the engine, as of the last usable metrics page
 	// Changes lists the last change of each setting since the exporter started.
 	Changes []Change
 	// Namespace, Pod and Container come from configuration or discovery.
 	Namespace, Pod, Container string
 
-	role  string // of a server that is no engine
+	role  string // of a server that is not an engine
 	trace *trace // set by a probe
 }
 
-// State returns the reason label of the engine's llm_engine_up, or up if the label is empty.
+// State returns the reason label of the engine's llm_engine_up. If that label is empty, State returns up.
 func (e Engine) State() string { return cmp.Or(e.Reason, e.Lacks, "up") }
 
 // Engines lists the engines behind the targets, as of their last scrape.
@@ -120,7 +120,7 @@ func (c *Collector) Engines() []Engine {
 // Limits returns the limits of the configuration.
 func (c *Collector) Limits() scrape.Limits { return c.config.Limits }
 
-// Maintenance lists the declared intervals.
+// Maintenance lists the declared intervals of maintenance.
 func (c *Collector) Maintenance() []slo.Maintenance { return c.config.Maintenance }
 
 func (t *target) engine() Engine {
@@ -136,7 +136,7 @@ func (t *target) engine() Engine {
 	return e
 }
 
-// Scrape scrapes all targets until the context's deadline. A failing target loses only its own series.
+// Scrape scrapes all targets until the context's deadline. If a target fails, only its own series are missing.
 func (c *Collector) Scrape(ctx context.Context) *Exposition {
 	e := &Exposition{snapshots: make([]*snapshot, len(c.targets))}
 	var wg sync.WaitGroup
@@ -163,7 +163,7 @@ func (e *Exposition) Complete() bool {
 // Grow makes room for samples of other collectors.
 func (e *Exposition) Grow(samples int) {
 	e.others.lines = slices.Grow(e.others.lines, samples)
-	e.others.blocks = slices.Grow(e.others.blocks, samples) // GPUs take turns: few neighbours share a family
+	e.others.blocks = slices.Grow(e.others.blocks, samples) // the samples of GPUs alternate, so neighbouring samples rarely share a family
 }
 
 // Add puts a sample of another collector on the metrics page.

@@ -22,25 +22,25 @@ type compiler struct {
 	config   *settings
 	identity Identity
 	plan     *plan
-	written  map[string]bool // series written to the output so far
+	written  map[string]bool // series that the output already has
 	claimed  []claim         // quantities claimed by the dialects before the current one
 
-	countable countable       // what objectives can count on the current dialect
+	countable countable       // what objectives can count with the current dialect
 	served    map[string]bool // models that a gateway or frontend serves; nil for engines
-	working   []unit          // of the current dialect
-	sizings   []sizing        // the same
-	durations []unit          // what is known about the durations of their requests
+	working   []unit          // units of the current dialect
+	sizings   []sizing        // units of the current dialect
+	durations []unit          // units with the durations of their requests
 	prompted  map[[outLabels]string]prompts
-	tallied   bool           // some outcomes of requests may be tallied
+	tallied   bool           // some outcomes of requests may come from a tally
 	behind    bool           // see Dialect.Behind
 	keys      map[int]string // identifies a series of the metrics page, or a tally, by its position
 }
 
-// claim records that a dialect reports a quantity of a model. If a metrics page speaks several dialects, only the
-// first dialect that reports the quantity counts: with both, each request would be counted twice.
+// claim records that a dialect reports a quantity of a model. Several dialects may recognise one metrics page. Then
+// only the first dialect that reports the quantity counts, because otherwise each request would count twice.
 type claim struct {
 	to    *metrics.Family
-	model string // empty for an engine that names no model, which may then be any model
+	model string // empty for an engine that names no model, and so may serve any model
 	by    metrics.Runtime
 }
 
@@ -57,12 +57,12 @@ func (c *compiler) claimedBy(to *metrics.Family, model string) metrics.Runtime {
 // labelling holds the labels that a target adds to every series of its metrics page.
 type labelling struct {
 	server string
-	asks   string            // the model that the target's address names
+	asks   string            // model that the target's address names
 	fixed  map[string]string // vocabulary labels set by configuration or discovery; they override the metrics page
 	extra  []metrics.Label   // the user's own labels
 
 	admitted map[string]map[string]bool // values of bounded labels that are kept
-	ready    bool                       // the frontend has reported a model as ready; if it reports none any more, none is ready
+	ready    bool                       // the frontend has reported a model as ready; if it reports none later, none is ready
 }
 
 // compile recognises the metrics page and builds its plan.
@@ -92,7 +92,7 @@ func compile(page *scrape.Page, dialects []*Dialect, to *labelling, identity fun
 	if err := c.checkDuplicates(); err != nil {
 		return nil, err
 	}
-	c.plan.lines = slices.Clone(c.plan.lines) // without room for more
+	c.plan.lines = slices.Clone(c.plan.lines) // drop the spare capacity
 	slices.SortStableFunc(c.plan.lines, func(a, b line) int { return cmp.Compare(a.family.Index, b.family.Index) })
 	c.plan.findSizes()
 	return c.plan, nil
@@ -103,10 +103,10 @@ type entry struct {
 	row    *Row
 	family string
 	sample scrape.Sample
-	madeUp bool   // its model may be a name that a client made up
-	model  string // as written on the metrics page
+	madeUp bool   // a client may have made up the name of the model
+	model  string // model as written on the metrics page
 	out    [outLabels]string
-	split  string // the labels that split the family, carried over or not; without replica labels and the total label
+	split  string // labels that split the family, except replica labels and the total label
 	total  string // value of the dialect's total label
 	source int    // index in plan.sources
 }
@@ -137,10 +137,10 @@ func (c *compiler) dialect(d *Dialect) error {
 	c.known(d)
 	c.workers(d)
 	defaults := c.defaults(d)
-	ofSeries := maps.Clone(defaults) // series of the whole metrics page, such as its HTTP answers, belong to the only rank
+	ofSeries := maps.Clone(defaults) // series of the whole metrics page, such as HTTP answers, belong to the only rank
 	ofSeries[metrics.LabelDPRank] = c.only(d, metrics.LabelDPRank, "")
 	c.countable = countable{}
-	models, spelled := map[string]bool{}, map[string]string{} // spelled as on the metrics page
+	models, spelled := map[string]bool{}, map[string]string{} // spelled has the names as on the metrics page
 	var claims []claim
 	as := asItself
 	if d.Models != nil {
@@ -191,7 +191,7 @@ func (c *compiler) dialect(d *Dialect) error {
 		c.plan.whole = c.whole(d, defaults)
 	}
 	if d.Role == metrics.FrontendRole && len(models) > 1 {
-		delete(models, "") // failures of requests that named no model
+		delete(models, "") // the empty name stands for failed requests that named no model
 	}
 	if len(models) == 0 {
 		models[cmp.Or(c.target.fixed[metrics.LabelModel], defaults[metrics.LabelModel])] = true
@@ -206,7 +206,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	return nil
 }
 
-// defaults returns the labels for series that do not have their own.
+// defaults returns the labels of series that have no labels of their own.
 func (c *compiler) defaults(d *Dialect) map[string]string {
 	model := c.ownModel(d, cmp.Or(c.target.asks, c.identity.Model))
 	if c.served != nil {
@@ -215,7 +215,7 @@ func (c *compiler) defaults(d *Dialect) map[string]string {
 	return map[string]string{metrics.LabelModel: model, metrics.LabelRole: cmp.Or(d.Role, c.only(d, metrics.LabelRole, ""))}
 }
 
-// identify writes the info series of a model, and remembers the first model of the metrics page.
+// identify writes the info series of a model, and records the first model of the metrics page.
 func (c *compiler) identify(d *Dialect, model, version, role string) {
 	c.plan.model, c.plan.version = cmp.Or(c.plan.model, model), cmp.Or(c.plan.version, version)
 	who := []metrics.Label{
@@ -227,16 +227,16 @@ func (c *compiler) identify(d *Dialect, model, version, role string) {
 	c.addModel(d, model, info, c.target.text(metrics.EngineLastServed.Name, d.Runtime, who...))
 }
 
-// asItself lets each model count as itself.
+// asItself makes each model count as itself.
 func asItself(model string) string { return model }
 
-// entries returns the source series of a quantity: the series of the first source on the metrics page, and of the
-// sources that add to it. Series of a quantity that another dialect already reports are left out, and that dialect is
-// returned as other.
+// entries returns the source series of a quantity. They come from the first source on the metrics page, and from
+// sources that add to this source. If another dialect already reports the quantity, entries leaves out the series, and
+// returns the other dialect as other.
 func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answer, version bracket, defaults map[string]string,
 	as func(string) string,
 ) (all []entry, other metrics.Runtime, err error) {
-	shared, taken := map[string]int{}, map[int]bool{} // sources whose meaning depends on the version, series that a tally reads
+	shared, taken := map[string]int{}, map[int]bool{} // sources whose meaning depends on the version, and series that a tally reads
 	for _, r := range rows {
 		shared[r.From]++
 	}
@@ -268,7 +268,7 @@ func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answe
 	return all, other, nil
 }
 
-// quantities yields, for every quantity of the vocabulary, the dialect's rows for it.
+// quantities yields every quantity of the vocabulary, with the dialect's rows for this quantity.
 func quantities(d *Dialect) func(func(*metrics.Family, []*Row) bool) {
 	return func(yield func(*metrics.Family, []*Row) bool) {
 		for _, f := range metrics.All() {
@@ -288,13 +288,13 @@ func quantities(d *Dialect) func(func(*metrics.Family, []*Row) bool) {
 	}
 }
 
-// IsQuantity reports whether engines report a family, as opposed to the exporter reporting it about them.
+// IsQuantity reports whether a family contains values of engines. All other families are the exporter's own reports.
 func IsQuantity(f *metrics.Family) bool {
 	return f.Owner == metrics.Engine || f.Owner == metrics.Gateway
 }
 
-// version returns the version range that the metrics page shows. If the engine reports a version in this range, the
-// result is that version. Builds from source call themselves 0.1.dev, so the metrics page takes precedence.
+// version returns the version range that the metrics page shows. If the engine reports a version in this range, version
+// returns that version. Builds from source report the version 0.1.dev, so the metrics page takes precedence.
 func (c *compiler) version(d *Dialect) bracket {
 	var b bracket
 	for _, h := range d.VersionHints {
@@ -307,7 +307,7 @@ func (c *compiler) version(d *Dialect) bracket {
 			b.narrow(r.since, r.until)
 		}
 	}
-	if b.hasMin && b.hasMax && b.min.Compare(b.max) > 0 { // an imitation, which has new names without new labels
+	if b.hasMin && b.hasMax && b.min.Compare(b.max) > 0 { // the page imitates the engine: it has new names without new labels
 		b.hasMax = false
 	}
 	if v, ok := ParseVersion(c.identity.Version); ok && b.admits(v) {
@@ -316,7 +316,7 @@ func (c *compiler) version(d *Dialect) bracket {
 	return b
 }
 
-// reading identifies what a row reads; lifetime holds the versions that have that source.
+// A reading identifies the data that a row reads. A lifetime holds the versions that have this data.
 type (
 	reading struct {
 		from string
@@ -352,9 +352,9 @@ func older(a, b string) bool {
 	return ok && v.Compare(w) < 0
 }
 
-// only looks up the value of a carried label, for series that lack the label. If all other series of the metrics page
-// have the same value, that value holds. If there is no value, only returns the argument "otherwise"; if there are
-// several, an empty string.
+// only looks up the value of a carried label, for series without this label. If all other series of the metrics page
+// have the same value, only returns this value. If no series has a value, only returns the argument "otherwise". If
+// there are several values, only returns an empty string.
 func (c *compiler) only(d *Dialect, to, otherwise string) string {
 	seen := map[string]bool{}
 	for _, carry := range d.Labels {
@@ -382,7 +382,7 @@ func (c *compiler) only(d *Dialect, to, otherwise string) string {
 const mostUnlisted = 20
 
 // unlisted records an outcome of requests that is not listed, because the engine may be newer than this code. It
-// returns the outcome under which those requests count.
+// returns the outcome to count these requests under.
 func (c *compiler) unlisted(family string, l labels.Label) string {
 	source := selector(family, l.Name, printable(l.Value))
 	if len(l.Value) <= c.config.Limits.LabelValueBytes && len(c.plan.unlisted) < mostUnlisted && !slices.Contains(c.plan.unlisted, source) {
@@ -391,14 +391,14 @@ func (c *compiler) unlisted(family string, l labels.Label) string {
 	return string(metrics.OutcomeUnknown)
 }
 
-// selector selects the series of a family of the metrics page that have a label's value.
+// selector selects the series of a family with a value of a label.
 func selector(family, label, value string) string {
 	return fmt.Sprintf("%s{%s=%q}", family, label, value)
 }
 
-// printable replaces the control characters of a name that an engine gave, and characters that change the text around
-// them: the name is shown in notifications and terminals. It also replaces Unicode's replacement character, which
-// PromQL refuses.
+// printable makes a name from an engine safe, because notifications and terminals show the name. It replaces control
+// characters and characters that would change the surrounding text. It also replaces Unicode's replacement character,
+// because PromQL refuses this character.
 func printable(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
@@ -408,8 +408,8 @@ func printable(name string) string {
 	}, name)
 }
 
-// collect returns the source series of a row. For a tally, these are the series that no earlier tally has taken, unless
-// the tally shares them with others. To find no series is not an error: the next candidate is tried.
+// collect returns the source series of a row. For a tally, it returns only series that earlier tallies have not taken,
+// unless the tally shares its series. Without series, collect returns no error, because the next candidate is tried.
 func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as func(string) string, taken map[int]bool) ([]entry, error) {
 	f := c.page.Find(r.From, r.Is)
 	if f == nil || f.Kind != "" && f.Kind != r.Is {
@@ -457,8 +457,8 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as fu
 	return entries, nil
 }
 
-// perLora returns an entry for each adapter that a source series stands for, or the entry itself if the row has no
-// Loras.
+// perLora returns an entry for each adapter that a source series names. If the row has no Loras, perLora returns only
+// the given entry.
 func (c *compiler) perLora(e entry) (entries []entry) {
 	if e.row.Loras == nil {
 		return []entry{e}
@@ -470,20 +470,20 @@ func (c *compiler) perLora(e entry) (entries []entry) {
 	return entries
 }
 
-// countAs makes a source series count for a model. It returns false if the series counts for no model: only a row with
+// countAs makes a source series count for a model. It returns false if the series counts for no model. Only rows with
 // Parts may add to another model.
 func (e *entry) countAs(model string) bool {
 	switch {
 	case model == e.model:
 	case model == "" || !e.row.Parts:
 		return false
-	case e.out[outModel] == e.model: // the configuration does not name another model
+	case e.out[outModel] == e.model: // the configuration names no other model
 		e.out[outModel] = printable(model)
 	}
 	return true
 }
 
-// entry sorts the labels of a source series: carried over, replica, total, or dropped.
+// entry sorts the labels of a source series into four groups: carried labels, replica labels, the total label, dropped labels.
 func (c *compiler) entry(d *Dialect, r *Row, s scrape.Sample, defaults map[string]string) (entry, error) {
 	e := entry{row: r, sample: s}
 	e.out[outRuntime] = string(d.Runtime)
@@ -533,8 +533,8 @@ func (c *compiler) entry(d *Dialect, r *Row, s scrape.Sample, defaults map[strin
 	return e, err
 }
 
-// carry writes a label of a source series under its name in the vocabulary. Clients choose the values of a
-// gateway's labels, so these values are bounded. An engine's values must not be too long.
+// carry writes a label of a source series under its name in the vocabulary. Clients choose the values of a gateway's
+// labels, so their number is limited. An engine's values must not be too long.
 func (c *compiler) carry(d *Dialect, e *entry, by metrics.Carry, l labels.Label) error {
 	value, limit := by.Apply(printable(l.Value)), c.config.Limits.LabelValueBytes
 	if d.Role == metrics.GatewayRole && by.To != metrics.LabelModel {
@@ -565,8 +565,8 @@ func (t *labelling) text(name string, runtime metrics.Runtime, more ...metrics.L
 	return string(metrics.AppendSeries(nil, name, slices.Concat(ls, t.extra, more)...))
 }
 
-// process reads the start and CPU time of the engine's process from the standard process metrics, which Python's
-// client writes unless the engine runs in multiprocess mode.
+// process reads the start time and the CPU time of the engine's process from the standard process metrics. Python's
+// client writes these metrics, except in multiprocess mode.
 func (c *compiler) process() {
 	own := func(name string, is scrape.Type) term {
 		if f := c.page.Find(name, is); f != nil {

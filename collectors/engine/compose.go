@@ -10,11 +10,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// Composer requests the parts of an engine's metrics page, with requests that have no side effects.
+// Composer requests the parts of an engine's metrics page. Its requests have no side effects.
 type Composer struct {
-	// Model is the model that the target's address names; empty if it names none.
+	// Model is the model that the target's address names, or empty.
 	Model string
-	// Last is the metrics page that was composed last; nil if there is none.
+	// Last is the metrics page that was composed last, or nil.
 	Last []byte
 	// Document decodes a JSON answer about a model, or about the server if the model is empty.
 	Document func(ctx context.Context, path, model string, into any) error
@@ -77,14 +77,14 @@ func (t *target) fetch(ctx context.Context, path string) (body []byte, contentTy
 	return body, "text/plain", err
 }
 
-// composing returns the dialect that composes the metrics page at a path; nil if the page is read unchanged. Before the
-// first reading, composing requests the server's identity.
+// composing returns the dialect that composes the metrics page at a path, or nil if the page is read unchanged. Before
+// the first reading, composing requests the server's identity.
 func (t *target) composing(ctx context.Context, path string) (*Dialect, error) {
 	i := slices.IndexFunc(t.dialects, func(d *Dialect) bool { return d.Compose != nil })
 	if path != scrape.PlainPath || i < 0 {
 		return nil, nil
 	}
-	if err := t.owned(ctx); err != nil && t.asks != "" { // reading the metrics page might load that model
+	if err := t.owned(ctx); err != nil && t.asks != "" { // without the owner, reading the metrics page might load the model
 		return nil, err
 	}
 	if d := t.dialects[i]; t.owner != "" && t.owner == d.Owner {
@@ -93,8 +93,8 @@ func (t *target) composing(ctx context.Context, path string) (*Dialect, error) {
 	return nil, nil
 }
 
-// owned queries the engine's model list once, for the owner of the models. A server with any other answer has no owner.
-// If a server does not answer, or loads its model (503), the query is repeated later.
+// owned reads the owner of the models from the engine's model list. Any other answer means that there is no owner. If a
+// server does not answer, or loads its model (status 503), owned repeats the query later.
 func (t *target) owned(ctx context.Context) error {
 	if t.isOwned {
 		return nil

@@ -33,19 +33,19 @@ type Config struct {
 	Objectives []slo.Objective
 	// Maintenance lists declared intervals, for the engines and objectives that they cover.
 	Maintenance []slo.Maintenance
-	// Probed returns the results of probes, for objectives to count. May be nil.
+	// Probed returns the results of probes, for objectives to count. It may be nil.
 	Probed func() []*Probed
-	// Connections returns the number of connections that clients hold at the address of a server, and whether that
-	// is known: (*ownership.Collector).Connections. Nil means that the number is never known.
+	// Connections returns the number of connections of clients at a server's address. known is false if the number is
+	// unknown. The function is (*ownership.Collector).Connections, or nil.
 	Connections func(server string) (n int, known bool)
-	// Computing returns the share of time in which kernels of the engine at a server's address run on its busiest GPU,
-	// and whether that is known: (*ownership.Collector).Computing. Nil means that the share is never known.
+	// Computing returns the share of time in which the engine at a server's address runs kernels on its busiest GPU. known
+	// is false if the share is unknown. The function is (*ownership.Collector).Computing, or nil.
 	Computing func(server string) (share float64, known bool)
 	// Now returns the current time, for maintenance. Default: time.Now.
 	Now func() time.Time
 	// Histograms controls how much of each histogram is exported, by metric. Default: the whole histogram.
 	Histograms map[string]slo.Shape
-	// Ledger keeps the settings with which engines ran. Nil means a new ledger, which lasts as long as the collector.
+	// Ledger keeps the settings with which engines ran. If it is nil, New makes a ledger that lasts as long as the collector.
 	Ledger *Ledger
 	// UserAgent names the exporter to the engines.
 	UserAgent string
@@ -62,37 +62,37 @@ type settings struct {
 
 // TargetConfig describes one engine to read.
 type TargetConfig struct {
-	// URL holds scheme, host and port. The path is discovered unless given; the engine's other paths are assumed to be
-	// beside it. A query is sent with every request and appears in the server label and in logs: it must not hold secrets.
+	// URL has scheme, host and port. Without a path, the exporter discovers the path. It expects the engine's other paths at the same prefix.
+	// Each request sends URL's query, and the server label and logs show the query, so it must not contain secrets.
 	URL string `yaml:"url"`
-	// Engine selects the dialect instead of recognising it: a runtime, or the engine of a mapping.
+	// Engine selects the dialect, by a runtime or by the engine of a mapping. If Engine is empty, the dialect is recognised.
 	Engine string `yaml:"engine"`
-	// Timeout bounds one scrape, as does the scraper's own timeout.
+	// Timeout limits the time of one scrape. The scraper's own timeout also applies.
 	Timeout model.Duration `yaml:"timeout"`
-	// Labels are added to every series. model_name, namespace, pod, container and role override the metrics page; other
-	// labels are the user's own.
+	// Labels are added to every series. model_name, namespace, pod, container and role replace the labels of the metrics
+	// page. All other labels belong to the user.
 	Labels map[string]string `yaml:"labels"`
-	// GPUs names the GPUs of the engine, by UUID or index, where they cannot be discovered.
+	// GPUs names the GPUs of the engine, by UUID or index, if they cannot be discovered.
 	GPUs []string `yaml:"gpus"`
-	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy.
+	// HTTP has Prometheus' own client configuration: TLS, credentials from files, proxy.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 	// Image is the image of the engine's container, if its pod is known.
 	Image string `yaml:"-"`
-	// Command has the container's command and arguments from the pod's spec, not from the image.
+	// Command has the container's command and arguments from the pod's spec. It does not have those of the image.
 	Command []string `yaml:"-"`
 	// Transport, if set, replaces the network, so that simulated engines can answer in virtual time.
 	Transport http.RoundTripper `yaml:"-"`
 }
 
-// DefaultTimeout bounds a scrape of one engine if the configuration does not.
+// DefaultTimeout limits a scrape of one engine if the configuration sets no timeout.
 const DefaultTimeout = 5 * time.Second
 
 // Mapping describes an unknown engine, or more metrics of a known engine.
 type Mapping struct {
-	// Engine sets the runtime label. Naming a known engine puts the mapping's metrics
-	// before that engine's own.
+	// Engine sets the runtime label. If it names a known engine, the mapping's metrics take precedence over the engine's
+	// own metrics.
 	Engine string `yaml:"engine"`
-	// Recognise names a metric that only this engine's metrics page has. Known engines do not need it.
+	// Recognise names a metric that only this engine has. Known engines do not need Recognise.
 	Recognise string `yaml:"recognise"`
 	// Labels maps labels of the vocabulary to labels of the metrics page: model_name, dp_rank, role or replica.
 	Labels map[string]string `yaml:"labels"`
@@ -108,21 +108,21 @@ type MetricMapping struct {
 	From string `yaml:"from"`
 	// Type holds the type that the source must have on the metrics page: counter, gauge or histogram.
 	Type scrape.Type `yaml:"type"`
-	// Scale converts to the base unit of To: 0.001 for milliseconds.
+	// Scale converts to the base unit of To. For milliseconds, Scale is 0.001.
 	Scale float64 `yaml:"scale"`
-	// Outcome is how the counted requests ended, for llm_engine_requests_total.
+	// Outcome is the outcome of the counted requests, for llm_engine_requests_total.
 	Outcome metrics.Outcome `yaml:"outcome"`
 }
 
-// A ConfigError locates a mistake in the configuration by a path such as targets[0].url, so that the loader can point
-// at the line.
+// A ConfigError names the place of a mistake in the configuration by a path such as targets[0].url. The loader uses
+// this path to name the line.
 type ConfigError = configfile.Error
 
 func configErrorf(path, format string, args ...any) error {
 	return configfile.Errorf(path, format, args...)
 }
 
-// pageLabels lists the labels that identify a series of an engine's metrics page and cannot be set from outside.
+// pageLabels lists the labels that identify a series of an engine's metrics page. Users cannot set these labels.
 var pageLabels = []string{
 	metrics.LabelRuntime, metrics.LabelServer, metrics.LabelDPRank, metrics.LabelReplica, metrics.LabelOutcome,
 	metrics.LabelReason,
@@ -131,7 +131,7 @@ var pageLabels = []string{
 	labels.BucketLabel, "job", "instance",
 }
 
-// fetcherFor returns the fetcher of one server's metrics pages. path is the place of its configuration.
+// fetcherFor returns the fetcher of one server's metrics pages. path is the target's place in the configuration.
 func fetcherFor(path string, cfg TargetConfig, limits scrape.Limits, userAgent string) (f scrape.Fetcher, at *url.URL, err error) {
 	client, u, err := httpclient.To(path, cfg.URL, cfg.HTTP, cfg.Transport)
 	if err != nil {
@@ -192,7 +192,7 @@ func runtimes(dialects []*Dialect) string {
 	return strings.Join(names, ", ")
 }
 
-// withMappings returns the known dialects, extended by the user's mappings.
+// withMappings returns the known dialects and the user's mappings.
 func withMappings(mappings []Mapping) ([]*Dialect, error) {
 	dialects := slices.Clone(builtin)
 	for i, m := range mappings {

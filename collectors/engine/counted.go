@@ -7,37 +7,35 @@ import (
 	"time"
 )
 
-// This file counts events that engines do not count themselves: arrivals, requests without a first token, and the time
-// that requests spend where the scheduler does not see them. It also remembers whether an engine has become warm since
-// its start.
+// This file counts events that engines do not count: arrivals, requests without a first token, and the time that
+// requests spend outside the scheduler's view. It also records whether an engine has become warm since its start.
 
 const (
-	// An engine is warm once it has given warmAfter answers and no request has waited for warmFor.
+	// An engine is warm after warmAfter answers, when no request has waited for warmFor.
 	warmAfter = 10
 	warmFor   = time.Minute
-	// The start of an engine explains a wait if the engine started at most coldFor ago and a request waited at most
-	// coldAfter ago.
+	// A recent start explains why requests wait. The start counts as recent for coldFor, and a wait counts for coldAfter.
 	coldFor   = 15 * time.Minute
 	coldAfter = 5 * time.Minute
-	// waited is how many seconds requests must have waited, on average, to show that the queue was not empty between two readings.
+	// waited is a mean wait in seconds. A longer mean wait shows that the queue was not empty between two readings.
 	waited = 0.5
-	// certain is how long a metrics page must show that a request has no first token.
+	// certain is how long a metrics page must show that a request has no first token yet.
 	certain = time.Minute
-	// compared is the time over which the exporter compares the times to first tokens with the times in the scheduler, and
-	// enough is the number of first tokens that it needs.
+	// compared is the time over which the exporter compares the times to first tokens with the times in the scheduler.
+	// enough is the number of first tokens that this comparison needs.
 	compared = 2 * time.Minute
 	enough   = 10
 )
 
-// more holds the increases of counters since the last reading.
+// more holds the increases of counters between the last two readings.
 type more struct {
-	requests float64 // ended requests, except those refused as invalid
-	served   float64 // requests that ended well, or were given up
+	requests float64 // ended requests, except requests refused as invalid
+	served   float64 // requests that ended well, or that clients gave up
 	firsts   float64 // first tokens
-	prompts  float64 // prompt tokens that were in no cache
+	prompts  float64 // prompt tokens that no cache contained
 }
 
-// numbers holds counts that grow for as long as the exporter runs.
+// numbers holds counts that continue until the exporter ends.
 type numbers struct {
 	values    map[string]float64 // of counters at the last reading
 	arrivals  arrivals
@@ -45,7 +43,7 @@ type numbers struct {
 	tokenless tokenless
 }
 
-// read returns the increases of a unit's counters since the last reading. A counter that has fallen has restarted at 0.
+// read returns the increases of a unit's counters since the last reading. If a counter has fallen, it restarted at 0.
 func (n *numbers) read(u *unit, values []float64) (m more) {
 	now := make(map[string]float64, len(u.requests)+len(u.firsts))
 	grown := func(l *line) float64 {
@@ -96,7 +94,7 @@ func (n *numbers) count(u *unit, last, r sight, restarted bool) {
 // arrivals counts requests as they arrive.
 type arrivals struct {
 	total float64
-	less  float64 // by how many requests the last reading was below the reading before
+	less  float64 // decrease of the number of requests in the last reading
 }
 
 // count adds the increase in the number of requests that a metrics page shows. The metrics page may count a request as
@@ -105,16 +103,16 @@ func (a *arrivals) count(more float64) {
 	a.total, a.less = a.total+max(0, more-a.less), max(0, -more)
 }
 
-// tokenless counts requests that ended without a first token. Some running requests have had no first token yet, so
+// tokenless counts requests that ended without a first token. Some running requests have no first token yet. Therefore,
 // only the lowest number in the readings of a minute is certain.
 type tokenless struct {
 	ended   float64
 	without float64 // requests that ended since the first reading, minus the first tokens since then
-	level   float64 // the part of these, or of the running requests, that has been counted
+	level   float64 // how many of the requests without a first token have been counted
 	shown   []lacking
 }
 
-// lacking holds how many requests had no first token at a reading, whether they had ended or ran.
+// lacking holds how many requests had no first token at a reading. They include ended and running requests.
 type lacking struct {
 	at time.Time
 	n  float64
@@ -149,7 +147,7 @@ type warmth struct {
 	warm    bool
 }
 
-// feel records a reading after the last one. Counts from before the first reading belong to the engine's start.
+// feel records the reading r that follows last. Counts from before the first reading belong to the engine's start.
 func (w *warmth) feel(last, r sight) {
 	queue := r.waits > 0 || r.queue.since(last.queue) > waited
 	if queue && !w.warm {
@@ -164,7 +162,7 @@ func (w *warmth) feel(last, r sight) {
 	w.warm = w.warm || !w.calm.IsZero() && r.at.Sub(w.calm) >= warmFor
 }
 
-// cold reports whether the start of an engine explains why requests wait, or waited a short time ago.
+// cold reports whether the engine's start explains why requests wait, or waited a short time ago.
 func (w *warmth) cold(r sight) bool {
 	return !w.queue.IsZero() && r.at.Sub(w.queue) <= coldAfter && r.at.Sub(time.UnixMilli(int64(1000*r.start))) <= coldFor
 }
@@ -180,10 +178,10 @@ func (n *unseen) add(r sight) {
 	}
 }
 
-// seconds returns how much longer first tokens took than requests were in the scheduler. The time in the scheduler
-// is at most the mean number of requests there per departing request (Little's law). A queue may come and go
-// between two readings, so the engine's own times count if they are longer. The engine's own times alone prove
-// nothing, because they are counted when a request ends.
+// seconds returns how much longer first tokens took than requests stayed in the scheduler. By Little's law, the time in
+// the scheduler is at most the mean number of requests in the scheduler per departing request. A queue may come and go
+// between two readings, so the engine's own times count if they are longer. Alone, the engine's own times prove
+// nothing, because an engine counts them when a request ends.
 func (n unseen) seconds() (seconds float64, known bool) {
 	if len(n) == 0 {
 		return 0, false

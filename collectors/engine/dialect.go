@@ -16,137 +16,136 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Dialect maps one engine's metrics page to the vocabulary: a table that can be read beside the engine's
-// documentation. Every peculiarity of an engine is in its own file, as a row or as a small named function next to the
-// rows.
+// A Dialect maps one engine's metrics page to the vocabulary. It is a table that people can compare with the engine's
+// documentation. Every peculiarity of an engine is in the engine's own file, as a row or as a small function with a
+// name beside the rows.
 type Dialect struct {
 	// Runtime is the value of the runtime label.
 	Runtime metrics.Runtime
-	// Source cites where the facts of the table come from.
+	// Source cites the sources of the table's facts.
 	Source string
 	// Paths lists the paths at which the engine may serve its metrics page, in the order to try. Nil means /metrics.
 	Paths []string
-	// Drains describes an engine whose /metrics is a list that each read empties, so it must not be read.
+	// Drains describes an engine whose /metrics is a list that each read empties. Such a list must not be read.
 	Drains *Drains
-	// Repair makes a body readable: it undoes mistakes of the engine, or turns an answer in JSON into a metrics
-	// page. It is called on every body.
+	// Repair makes an answer readable. It corrects mistakes of the engine, or turns an answer in JSON into a metrics page.
+	// It is called for every answer.
 	Repair func(body []byte) ([]byte, error)
-	// Compose writes the metrics page of an engine if reading its /metrics has side effects, or if its /metrics
-	// covers one model of several: see Owner. Compose is nil for all other engines. Nothing else may change the
+	// Compose writes the metrics page of an engine if reading its /metrics has side effects, or if its /metrics covers
+	// only one of several models: see Owner. For all other engines, Compose is nil. No other function may change the
 	// metrics page.
 	Compose func(ctx context.Context, c *Composer) ([]byte, error)
 	// Owner is the value of owned_by in the model list (/v1/models) of engines whose metrics page is composed.
 	Owner string
-	// Harmless is the query that keeps requests to the engine from having an effect.
+	// Harmless is the query that prevents side effects of requests to the engine.
 	Harmless string
 	// Restore renames families and labels to the engine's own names, if users, intermediaries or other releases have
 	// changed them. Restore is called on every metrics page, before the metrics page is recognised.
 	Restore func(byName map[string]*scrape.Family)
 	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its
-	// JSON body. It is empty if only the status is known. Refusal is called on every such answer.
+	// JSON body. If the answer shows only the status, Refusal returns an empty string. It is called for every such answer.
 	Refusal func(status int, kind, message string) (reason string)
-	// Remedies explains, by reason label, what to do with this engine.
+	// Remedies explains for each reason label what to do with this engine.
 	Remedies map[string]string
-	// Costs describes what each flag that a row's Absent names costs the engine, so that operators see it before they set
-	// the flag.
+	// Costs describes what a flag costs the engine, for each flag in a row's Absent. Operators thus see the cost before
+	// they set the flag.
 	Costs map[string]string
-	// Recognise reports whether a metrics page speaks this dialect.
+	// Recognise reports whether a metrics page has this dialect.
 	Recognise func(p *scrape.Page) bool
-	// VersionHints narrow down the engine's version from the families on its metrics page, if no endpoint reports the
-	// version.
+	// VersionHints derive a range of versions from the families on the engine's metrics page. They are used if no endpoint
+	// reports the version.
 	VersionHints []VersionHint
 	// Labels holds the label mappings of the whole metrics page.
 	Labels []metrics.Carry
-	// API names the API that generates tokens at the host and port of the metrics page, as in the configuration of
-	// probes. Empty if there is none.
+	// API names the API that generates tokens at the host and port of the metrics page, as in the configuration of probes.
+	// It is empty without such an API.
 	API string
-	// Tokenless marks a server that generates no tokens: no objective about their latency applies to it.
+	// Tokenless marks a server that generates no tokens. Objectives on the latency of tokens do not apply to such a server.
 	Tokenless bool
 	// Role sets the role label of every series of the metrics page, for servers that are not engines themselves.
 	Role string
-	// Sidecar marks a gateway whose metrics page includes the metrics of the servers beside it. If a sidecar's metrics
-	// page has an engine's families, the engine is read; on the metrics page of any other gateway they are copies.
+	// Sidecar marks a gateway whose metrics page includes the metrics of the servers beside it. Families of engines on a
+	// sidecar's metrics page are read. On the metrics page of any other gateway, families of engines are copies.
 	Sidecar bool
 	// Replicas lists labels whose values repeat the same number, such as the pid of several API servers or the
-	// tensor-parallel rank. Series that differ only in them are folded by max. Every other label splits a number:
-	// labels with the same output are added up.
+	// tensor-parallel rank. If series differ only in these labels, the largest value counts. All other labels split a
+	// number, so series with the same output labels are added up.
 	Replicas []string
-	// Total names a label of a family whose series without that label already hold the total.
+	// Total names a label of a family. Series without this label have the total.
 	Total string
-	// Models returns the model that gets the counts of a model of the metrics page, for servers that count one
-	// request under several models: the same model, a model that contains it, or none. Nil means that each model
-	// counts as itself.
+	// Models is for servers that count one request under several models. It returns the model under which a model's
+	// requests count: the same model, a model that contains it, or none. If Models is nil, each model counts as itself.
 	Models func(p *scrape.Page, id Identity) func(model string) (as string)
-	// Behind means that a frontend sends the requests, and counts or repeats those that an engine loses.
+	// Behind means that a frontend sends the requests. The frontend counts or repeats the requests that an engine loses.
 	Behind bool
-	// Supplement marks a dialect that accompanies an engine's own dialect on the same metrics page. Its rows are
-	// further candidates for quantities that the engine does not report, under the engine's runtime.
+	// Supplement marks a dialect that accompanies an engine's own dialect on the same metrics page. If the engine does not
+	// report a quantity, the rows of the supplement are tried, under the engine's runtime.
 	Supplement bool
-	// Ready names a gauge of a frontend with a series for each model. The series is above 0 while the model has a worker.
+	// Ready names a gauge of a frontend with a series for each model. The value is above 0 while the model has a worker.
 	Ready string
-	// ReadyBeside lists families that are as new as Ready, or newer. If a metrics page has one of these families
-	// and no series of Ready, there is no worker.
+	// ReadyBeside lists families that exist only in releases with Ready. If a metrics page has one of these families but
+	// no series of Ready, there is no worker.
 	ReadyBeside []string
-	// Members names a family with a series for each worker, even if Ready does not count that worker. A metrics page
-	// with such a series has a worker.
+	// Members names a family with a series for each worker. The family includes workers that Ready does not count. If a
+	// metrics page has such a series, there is a worker.
 	Members string
-	// Serves lists the families of a gateway or frontend that name only models that it serves: see known.
+	// Serves lists the families of a gateway or frontend that name only served models: see known.
 	Serves []Shown
 	// Shared marks a server that works for several engines, although it is neither a gateway nor a frontend.
 	Shared bool
-	// TiersInHits means that the hits of the prefix cache include hits in tiers of the KV cache and through KV
+	// TiersInHits means that the hits of the prefix cache include hits in tiers of the KV cache and hits through KV
 	// connectors.
 	TiersInHits bool
 	// Rows holds the table.
 	Rows []Row
-	// Server names the metric of requests that the engine's own gauges may miss, or the reason why there is none. Nil for
-	// gateways and caches, for which stalls are not detected.
+	// Server names the metric of requests that the engine's own gauges may miss, or the reason for the lack of such a
+	// metric. It is nil for gateways and caches, because stalls of these servers are not detected.
 	Server *Server
-	// Buckets names the option by which users set the bounds of latency histograms. Empty if there is none.
+	// Buckets names the option that sets the bounds of latency histograms. It is empty without such an option.
 	Buckets string
-	// Endpoints names the metadata endpoints of quantities that only Identify reads and no metrics page has.
+	// Endpoints names the metadata endpoints of quantities that no metrics page has. Only Identify reads these quantities.
 	Endpoints map[*metrics.Family]string
-	// Settings names the places where the engine reports its settings, the most reliable first. Flags names the options
-	// of its command line for the other settings. Untold explains why the engine does not report a setting, if the
+	// Settings names the places where the engine reports its settings. The most reliable place comes first. Flags names
+	// the command-line options of the other settings. Untold explains why the engine does not report a setting, if the
 	// reason is known.
 	Settings []Told
 	Flags    []Flag
 	Untold   map[metrics.Setting]string
-	// Missing explains why the engine has no source for a quantity in any version, if the reason is not only its
-	// absence from the metrics page: see Lacks.
+	// Missing explains why the engine has no source for a quantity in any version. An entry is needed only if there is a
+	// better reason than the absence from the metrics page: see Lacks.
 	Missing map[*metrics.Family]string
-	// Silent recognises, from the result of Identify, an engine whose metrics page is empty until its first
-	// request. Nil if its metrics page is never empty.
+	// Silent recognises from the result of Identify that the engine's metrics page is empty until the first request. It is
+	// nil if the metrics page is never empty.
 	Silent func(id Identity) bool
-	// Identify requests the engine's identity from its metadata endpoints. Nil if the engine has no such endpoint.
+	// Identify requests the engine's identity from its metadata endpoints. It is nil if the engine has no such endpoint.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
-	// Chained names a family whose label model lists the models of a server with models that call each other. The function
-	// Chains queries these calls, and does so again when there is a new model. Empty and nil if models do not call each
-	// other.
+	// Chained names a family whose label model lists the models of a server whose models call each other. The function
+	// Chains queries these calls, and queries them again when there is a new model. Both are empty if models do not call
+	// each other.
 	Chained string
 	Chains  func(ctx context.Context, get Getter, models []string) (map[string]Chain, error)
-	// APIPorts maps the port of the metrics to the port for Chains, if the metrics port does not serve that path.
+	// APIPorts maps the metrics port to the port for Chains, for engines whose metrics port does not answer these queries.
 	APIPorts map[string]string
-	// Asleep finds out whether a request would wake the engine. Nil if the metrics page reports this, or the engine
+	// Asleep reports whether a request would wake the engine. It is nil if the metrics page reports this, or if the engine
 	// never sleeps.
 	Asleep func(ctx context.Context, get Getter) bool
 	// Bystanders lists servers that accompany only this engine, in order of precedence.
 	Bystanders []bystander
-	// EngineTypes lists the values of the label with which llm-d and the Gateway API Inference Extension name the engine
-	// of a pod.
+	// EngineTypes lists the values of the label by which llm-d and the Gateway API Inference Extension mark a pod's
+	// engine.
 	EngineTypes []string
 }
 
-// Drains describes an engine whose /metrics must not be read, and how to recognise the engine without reading it.
+// Drains describes an engine whose /metrics must not be read. The engine is recognised without reading it.
 type Drains struct {
 	// Owner is the value of owned_by in the engine's model list (/v1/models).
 	Owner string
-	// Instead explains where the metrics page is, or how to get one.
+	// Instead explains where the metrics page is, or how to get a metrics page.
 	Instead string
 }
 
-// colon returns a Restore for an engine whose prefix ends with a colon. Ray and OpenTelemetry rewrite the colon to an
-// underscore: ray_vllm_x and vllm_x become vllm:x. Names that begin with a prefix in except stay unchanged.
+// colon returns a Restore for an engine whose prefix ends with a colon. Ray and OpenTelemetry replace the colon by an
+// underscore. Restore turns ray_vllm_x and vllm_x into vllm:x. Names that begin with a prefix in except stay unchanged.
 func colon(prefix string, except ...string) func(map[string]*scrape.Family) {
 	return func(byName map[string]*scrape.Family) {
 		for _, f := range byName {
@@ -162,13 +161,13 @@ func colon(prefix string, except ...string) func(map[string]*scrape.Family) {
 
 // A Row maps one source of an engine to one quantity of the vocabulary.
 //
-// Rows with the same To are candidates, in order of preference: the first one on the metrics page is used, except
-// that a row with Plus adds its series to those of the rows above.
+// Rows with the same To are candidates. The first candidate on the metrics page is used, but a row with Plus adds its
+// series to those of the rows above.
 type Row struct {
 	// To names the quantity.
 	To *metrics.Family
-	// From is the family's name on the metrics page: counters with _total if the engine writes it (both spellings are
-	// accepted), histograms without _bucket.
+	// From is the family's name on the metrics page. Counters have the suffix _total if the engine writes it, but both
+	// spellings are accepted. Histograms have no suffix _bucket.
 	From string
 	// With names further families that Fold reads.
 	With []string
@@ -177,51 +176,51 @@ type Row struct {
 	// Where keeps only matching series.
 	Where []*labels.Matcher
 	// On restricts the row to metrics pages for which the function returns true, if Where and the versions are not
-	// enough. Nil means all.
+	// sufficient. Nil means all metrics pages.
 	On func(p *scrape.Page) bool
-	// Part reads only the sum or the count of a histogram or summary, where it serves as the counter that an engine lacks.
+	// Part reads only the sum or the count of a histogram or summary, to replace a counter that an engine lacks.
 	Part Part
-	// NoSum leaves out the sum of a histogram if it is not the sum of the observed values, and would give a wrong mean.
+	// NoSum leaves out a histogram's sum that is not the sum of the observed values, because the mean would be wrong.
 	NoSum bool
-	// PerStep marks a histogram that observes each step of the batch once, however many requests get a token from the
-	// step. So objectives count the step once for each running request.
+	// PerStep marks a histogram that observes each step of the batch once. Several requests may get a token from one step,
+	// so objectives count the step once for each running request.
 	PerStep bool
 	// Scale converts to base units.
 	Scale metrics.Scale
 	// Carry holds label mappings of this source, which override the dialect's.
 	Carry []metrics.Carry
-	// Set holds labels that all series of the row get: the outcome of its requests, the tier of its cache.
+	// Set holds labels that all series of the row get, such as the outcome of requests or the tier of a cache.
 	Set []metrics.Label
-	// Uncounted explains, by outcome, why the source has a series but never counts. A zero in such a series has no
-	// meaning, so it is not served, unless another row counts the outcome. A number above zero is served.
+	// Uncounted explains, by outcome, why the source has a series but never counts. Unless another row counts the outcome,
+	// such a series is not served at zero, because the zero has no meaning. A value above zero is served.
 	Uncounted map[metrics.Outcome]string
 	// Upstream is the label that names the answering server behind a gateway. Without this label, a server that refuses
-	// everything looks like a few clients that send invalid requests.
+	// all requests looks like a few clients that send invalid requests.
 	Upstream string
-	// Plus makes the row add to the candidates above it, instead of being a further candidate.
+	// Plus makes the row add to the candidates above it. Without Plus, the row is another candidate.
 	Plus bool
-	// Failures describes when the source shows requests that the server failed or refused. Without such a source,
-	// availability is unknown even if the metrics page counts successes.
+	// Failures describes when the source shows requests that the server failed or refused. Without a source that sets
+	// Failures, availability is unknown, even if the metrics page counts successes.
 	Failures Failures
 	// Counted describes when the source counts the parts of a request. Every row for generated tokens sets it.
 	Counted metrics.Counted
-	// Stage names a stage of requests, for an engine without histograms: this source is also the stage's time or count.
+	// Stage names a stage of requests, for an engine without histograms. This source is then the stage's time or count, too.
 	Stage string
-	// Fold computes the value from all matching series of one engine, where renaming and aggregating is not enough.
+	// Fold computes the value from all matching series of one engine, if renaming and aggregation are not sufficient.
 	Fold func(in []Member) (value float64, ok bool)
 	// Loras splits a series by the LoRA adapters that its labels list.
 	Loras func(labels.Labels) []string
-	// Parts adds the series of a model's parts to its own: see Dialect.Models.
+	// Parts adds the series of a model's parts to the model's own series: see Dialect.Models.
 	Parts bool
-	// Tally combines the source and others into one counter, if none of them counts the quantity alone.
+	// Tally combines several sources into one counter, if no single source counts the quantity.
 	Tally *Tally
-	// Since and Until are the first and the last version with the source. Empty: unbounded. If several rows read one
-	// source, these are the versions in which the source has the row's meaning.
+	// Since and Until are the first and the last version with the source. Empty means no limit. If several rows read one
+	// source, these are the versions in which the source has the meaning of the row.
 	Since, Until string
-	// NoValue explains why Fold may find no number although the source exists.
+	// NoValue explains why Fold may return no number although the source exists.
 	NoValue string
-	// Absent explains why a version within the bounds may still lack the source: a flag, a feature without traffic.
-	// If Absent is empty, an absent source is reported as expected but not found.
+	// Absent explains why a version within these limits may still lack the source: a flag, or a feature without traffic.
+	// If Absent is empty, an absent source is reported as an error.
 	Absent string
 	// Quality defaults to Native.
 	Quality metrics.Quality
@@ -232,7 +231,7 @@ type Row struct {
 // Part names a part of a histogram or summary, by the suffix of its series.
 type Part string
 
-// The parts.
+// These are the parts.
 const (
 	partSum   = "sum"
 	partCount = "count"
@@ -242,14 +241,14 @@ const (
 type Failures uint8
 
 const (
-	// SinceFailure means that the source appears with the first failure, so its absence means that there was none.
+	// SinceFailure means that the source appears with the first failure. If the source is absent, there was no failure.
 	SinceFailure Failures = iota + 1
-	// SinceAnswer means that the source appears with the first answer of any kind, so its absence means nothing.
+	// SinceAnswer means that the source appears with the first answer of any kind. An absent source proves nothing.
 	SinceAnswer
 )
 
-// speaks reports whether the metrics page belongs to a server that the dialect describes. A prefix alone does not prove
-// an engine: routers and exporters borrow the names of engines, but only the engine has the families in the rows.
+// speaks reports whether the metrics page belongs to a server of this dialect. A prefix alone does not prove an engine,
+// because routers and exporters use the names of engines. Only the engine has the families in the rows.
 func (d *Dialect) speaks(p *scrape.Page) bool {
 	return d.Recognise(p) && (d.Role != "" || !slices.Contains(builtin, d) ||
 		slices.ContainsFunc(d.Rows, func(r Row) bool { return p.Has(r.From) }))
@@ -280,7 +279,7 @@ var finishReasons = metrics.Outcomes{
 }
 
 // tier returns a Set for rows about one tier of the KV cache and, if given, one operation. A source that adds up all
-// tiers has no tier.
+// tiers has an empty tier.
 func tier(t metrics.Tier, does ...metrics.Operation) (set []metrics.Label) {
 	if t != "" {
 		set = append(set, metrics.Label{Name: metrics.LabelTier, Value: string(t)})
@@ -291,13 +290,12 @@ func tier(t metrics.Tier, does ...metrics.Operation) (set []metrics.Label) {
 	return set
 }
 
-// waitsFor returns a Set for rows whose requests all wait for the same thing.
+// waitsFor returns a Set for rows whose requests all wait for the same reason.
 func waitsFor(reason string) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelReason, Value: reason}}
 }
 
-// is returns a matcher for series whose label has one of the values; the empty string stands for series without the
-// label.
+// is returns a matcher for series whose label has one of the values. The empty string stands for an absent label.
 func is(label string, in ...string) []*labels.Matcher {
 	for i, v := range in {
 		in[i] = regexp.QuoteMeta(v)
@@ -319,7 +317,7 @@ func matches(ls labels.Labels, where []*labels.Matcher) bool {
 	return true
 }
 
-// values returns a Map for a closed set of values; any other value becomes other.
+// values returns a Map for a fixed set of values. Any other value becomes other.
 func values(m map[string]string, other string) func(string) string {
 	return func(s string) string {
 		if v, ok := m[s]; ok {
@@ -329,8 +327,8 @@ func values(m map[string]string, other string) func(string) string {
 	}
 }
 
-// VersionHint bounds the version by the presence of a family that exists from Since to Until. Label
-// and Lacks narrow it to the family with, or without, a label.
+// VersionHint limits the version by a family that exists from Since to Until. If Label or Lacks is set, the family must
+// be with, or without, this label.
 type VersionHint struct{ Name, Label, Lacks, Since, Until string }
 
 func (h VersionHint) on(p *scrape.Page) bool {
@@ -343,7 +341,7 @@ func (h VersionHint) on(p *scrape.Page) bool {
 	return h.Lacks == "" || p.LabelValues(h.Name, h.Lacks)[""]
 }
 
-// Member holds one source series handed to a Fold.
+// Member is a source series that Fold reads.
 type Member struct {
 	// Family is the family on the metrics page, as named in From or With.
 	Family string
@@ -353,7 +351,7 @@ type Member struct {
 	Value  float64
 }
 
-// Quantities that an engine either has or lacks together.
+// Each of these groups has quantities that an engine either reports together or lacks together.
 var (
 	kvTransfers = []*metrics.Family{
 		metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures,
@@ -370,7 +368,7 @@ var (
 // Lacks explains why the engine has no source for a quantity that has no row.
 func (d *Dialect) Lacks(f *metrics.Family) string { return cmp.Or(d.Missing[f], "not on the page") }
 
-// buckets describes how to get an objective's threshold among the engine's bounds.
+// buckets describes how a user makes an objective's threshold one of the engine's bucket bounds.
 func (d *Dialect) buckets() string {
 	if d.Buckets == "" {
 		return "choose a threshold near a bound of the engine, or measure it by a probe"
@@ -387,7 +385,7 @@ func lacks(why string, groups ...[]*metrics.Family) map[*metrics.Family]string {
 	return m
 }
 
-// reasons merges sets of missing quantities; the first reason given for a quantity wins.
+// reasons merges sets of missing quantities. The first reason for a quantity takes precedence.
 func reasons(of ...map[*metrics.Family]string) map[*metrics.Family]string {
 	m := map[*metrics.Family]string{}
 	for _, why := range slices.Backward(of) {
@@ -396,7 +394,7 @@ func reasons(of ...map[*metrics.Family]string) map[*metrics.Family]string {
 	return m
 }
 
-// others gives every quantity that has no row the same reason, for services that are not engines.
+// others gives the same reason to every quantity that has no row, for services that are not engines.
 func others(why string, rows []Row) map[*metrics.Family]string {
 	m := map[*metrics.Family]string{}
 	for _, f := range metrics.All() {
@@ -407,12 +405,12 @@ func others(why string, rows []Row) map[*metrics.Family]string {
 	return m
 }
 
-// product multiplies one value from each of two families: blocks times tokens per block.
+// product multiplies one value from each of two families, such as blocks and tokens per block.
 func product(a, b string) func([]Member) (float64, bool) {
 	return pairwise(a, b, func(x, y float64) float64 { return x * y })
 }
 
-// ratio divides one value of a by one of b; absent while b is zero.
+// ratio divides one value of a by one value of b. It has no result while b is zero.
 func ratio(a, b string) func([]Member) (float64, bool) {
 	return pairwise(a, b, func(x, y float64) float64 {
 		if y == 0 {
@@ -422,8 +420,8 @@ func ratio(a, b string) func([]Member) (float64, bool) {
 	})
 }
 
-// unlessZero returns a gauge's value unless the other gauge is zero: engines set both gauges to zero before they
-// have values.
+// unlessZero returns a gauge's value unless the other gauge is zero. Engines set both gauges to zero before the values
+// are known.
 func unlessZero(gauge, other string) func([]Member) (float64, bool) {
 	return func(in []Member) (float64, bool) {
 		v, _ := largest(in, gauge)
@@ -441,7 +439,7 @@ func pairwise(a, b string, op func(x, y float64) float64) func([]Member) (float6
 	}
 }
 
-// sum adds up all members: counters that split one quantity. Each of the families must be there.
+// sum adds up all members, which are counters that split one quantity. All families must be present.
 func sum(families ...string) func([]Member) (float64, bool) {
 	return func(in []Member) (total float64, ok bool) {
 		for _, f := range families {
@@ -468,7 +466,7 @@ func sumOf(family string) func([]Member) (float64, bool) {
 	}
 }
 
-// most returns the largest of a row's members: workers that all count the same event.
+// most returns the largest of a row's members. The members are workers that all count the same event.
 func most(in []Member) (v float64, ok bool) {
 	for _, m := range in {
 		if !ok || m.Value > v {
@@ -494,7 +492,7 @@ func largest(in []Member, family string) (v float64, ok bool) {
 	return v, ok
 }
 
-// labelNumber reads a number that an info metric carries in a label; 0 if there is none.
+// labelNumber returns the number in a label of an info metric, or 0.
 func labelNumber(m Member, label string) float64 {
 	v, err := strconv.ParseFloat(m.Labels.Get(label), 64)
 	if err != nil || math.IsNaN(v) {
@@ -503,8 +501,8 @@ func labelNumber(m Member, label string) float64 {
 	return v
 }
 
-// labelProduct multiplies the numbers that a member carries in labels, and adds up the members; absent if no member
-// has them.
+// labelProduct multiplies the numbers in a member's labels, and adds up the products of all members. It has no result
+// if no member has these labels.
 func labelProduct(names ...string) func([]Member) (float64, bool) {
 	return func(in []Member) (total float64, ok bool) {
 		for _, m := range in {

@@ -21,12 +21,12 @@ var dynamoFrontend = Dialect{
 	},
 	Labels: []metrics.Carry{{From: "model", To: metrics.LabelModel}},
 	Role:   metrics.FrontendRole,
-	// The frontend is down when no model is ready. If only one of several models is not ready, the frontend is up. In
-	// that case, only failures counted under the model's name show the fault, until the frontend forgets the name.
+	// The frontend is down when no model is ready. If only some models are not ready, the frontend is up. Only failures
+	// under the names of these models then show the fault, until the frontend forgets the names.
 	Ready: "dynamo_frontend_model_ready",
-	// 1.6.0 added both families, so a metrics page that counts failures and reports no model as ready has no worker.
+	// 1.6.0 added both families. If a metrics page counts failures but reports no model as ready, there is no worker.
 	ReadyBeside: []string{"dynamo_frontend_failures_total"},
-	// A guard adds a request when its handler begins, and removes it when its answer ends in any way. So the gauge
+	// The gauge rises when a request's handler begins, and falls when its answer ends in any way. Therefore, the gauge
 	// includes requests at stalled workers. Requests for misspelt models are answered at once.
 	Server: &Server{Active: Source{Name: "dynamo_frontend_inflight_requests", Is: scrape.Gauge, Where: matching(labels.MatchNotEqual,
 		"model", "unknown_model")}},
@@ -99,7 +99,7 @@ var dynamoFrontend = Dialect{
 				"not_implemented":     metrics.OutcomeInvalid,
 				"overload":            metrics.OutcomeRejected,
 				"cancelled":           metrics.OutcomeAbort,
-				"unavailable":         metrics.OutcomeError, // no worker, which Dynamo distinguishes from an overload
+				"unavailable":         metrics.OutcomeError, // no worker; Dynamo has another name for an overload
 				"response_timeout":    metrics.OutcomeError,
 				"first_token_timeout": metrics.OutcomeError,
 				"intra_token_timeout": metrics.OutcomeError,
@@ -108,9 +108,9 @@ var dynamoFrontend = Dialect{
 				"truncated_stream":    metrics.OutcomeError,
 			}}},
 		},
-		// Requests that are refused before the frontend counts them. Requests for an unknown name are left out. Among these
-		// are look-ups at wrong paths, and requests for a model whose last worker left some time ago, so the fault may be the
-		// client's or the server's. Failures counted under the name, and readiness, cover such requests.
+		// These requests are refused before the frontend counts them. Requests for an unknown name are left out, because
+		// their fault may be the client's or the server's. They include look-ups at wrong paths, and requests for a model
+		// whose last worker left some time ago. Failures under the model's name, and its readiness, cover such requests.
 		dynamoRefused(metrics.OutcomeError, is("class", "Unavailable"), is("error_type", "unavailable")),
 		dynamoRefused(metrics.OutcomeRejected, is("class", "CapacityExhausted", "RateLimited"), is("error_type", "overload")),
 		dynamoRefused(metrics.OutcomeInvalid, is("class", "InvalidRequest", "Unauthenticated", "PermissionDenied", "Conflict",
@@ -137,9 +137,9 @@ var dynamoFrontend = Dialect{
 	},
 }
 
-// dynamoRefused returns a row for failures that the frontend reported to a client before it began to count the
-// request. The frontend counts each failure once, by class and without a model. Failures of requests that it
-// accepted are also counted by model.
+// dynamoRefused returns a row for failures that clients saw before the frontend began to count the request. The
+// frontend counts each failure once, by class and without a model. If it accepted the request, it also counts the
+// failure by model.
 func dynamoRefused(as metrics.Outcome, failures, counted []*labels.Matcher) Row {
 	return Row{
 		To: metrics.Requests, From: "dynamo_frontend_failures_total", Is: scrape.Counter, Where: failures, Failures: SinceFailure,
@@ -152,8 +152,8 @@ func dynamoRefused(as metrics.Outcome, failures, counted []*labels.Matcher) Row 
 	}
 }
 
-// dynamoWorker reads what Dynamo adds to the metrics page of the engine that a worker runs. Its rows name no versions,
-// because the version of the metrics page is the engine's.
+// dynamoWorker reads the metrics that Dynamo adds to the metrics page of a worker's engine. Its rows name no versions,
+// because the version on the metrics page is the engine's.
 var dynamoWorker = Dialect{
 	Runtime:    metrics.Dynamo,
 	Source:     "dynamo lib/runtime/src/metrics/prometheus_names.rs",
@@ -167,8 +167,8 @@ var dynamoWorker = Dialect{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "dp_rank", To: metrics.LabelDPRank},
 	},
-	// The endpoint counts a request when it arrives, with its own guard, independently of the engine behind it. The count
-	// does not include requests that the worker's pool has not yet taken.
+	// The endpoint counts a request when it arrives, independently of the engine. Requests that the worker's pool has not
+	// taken yet are not counted.
 	Server: &Server{Active: Source{Name: "dynamo_component_inflight_requests", Is: scrape.Gauge, Where: is("dynamo_endpoint", "generate")}},
 	Costs: map[string]string{
 		"needs --engine-request-limit":       "requests beyond the limit are refused",
@@ -212,8 +212,8 @@ var dynamoWorkerRows = []Row{
 		Where: is("dynamo_endpoint", "generate"), Absent: noFinish,
 		Quality: metrics.Approximate, Why: "at the worker's endpoint: a prefill worker ends with the first token",
 	},
-	// These requests are refused before they reach the engine, so the engine does not count them. The engine counts
-	// later failures; dynamo_component_errors_total repeats most of these.
+	// These requests are refused before they reach the engine, so the engine does not count them. The engine counts later
+	// failures, and dynamo_component_errors_total repeats most of these failures.
 	{
 		To: metrics.Requests, From: "dynamo_rejection_request_total", Is: scrape.Counter, Failures: SinceAnswer, Plus: true,
 		Set:    outcome(metrics.OutcomeRejected),
@@ -223,8 +223,8 @@ var dynamoWorkerRows = []Row{
 
 const unpublished = "the engine does not publish it"
 
-// renameDynamo restores the default prefix of the frontend's families. Users can change it (DYN_METRICS_PREFIX), and
-// early releases used nv_llm_http_service_.
+// renameDynamo restores the default prefix of the frontend's families. Users can change the prefix
+// (DYN_METRICS_PREFIX), and early releases used nv_llm_http_service_.
 func renameDynamo(byName map[string]*scrape.Family) {
 	prefix := ""
 	for name := range byName {
@@ -245,8 +245,8 @@ func renameDynamo(byName map[string]*scrape.Family) {
 	}
 }
 
-// spellDynamo gives a model a single spelling: the frontend writes the name in lower case in counts of requests,
-// but as its owner wrote it in the series that workers register (metrics.rs of the HTTP service).
+// spellDynamo gives a model a single spelling. In counts of requests, the frontend writes the name in lower case. In
+// series of registered workers, it writes the name as its owner did (metrics.rs of the HTTP service).
 func spellDynamo(byName map[string]*scrape.Family) {
 	const label = "model"
 	spelling := map[string]string{}

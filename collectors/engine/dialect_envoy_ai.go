@@ -9,17 +9,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// envoyAIGateway reads Envoy AI Gateway's external processor. Other servers also write OpenTelemetry's GenAI names; the
-// scope distinguishes the servers. Statuses, retries and limits are on Envoy's own metrics page.
+// envoyAIGateway reads Envoy AI Gateway's external processor. Other servers also use OpenTelemetry's GenAI names, but
+// with another scope. Statuses, retries and limits are on Envoy's own metrics page.
 var envoyAIGateway = Dialect{
 	Runtime:   metrics.EnvoyAI,
 	Source:    "envoyproxy/ai-gateway internal/metrics/{genai,metrics_impl}.go",
 	Recognise: envoyAI,
 	Restore:   nameFailures,
-	Labels: []metrics.Carry{ // the last known name counts
-		{From: "gen_ai_original_model", To: metrics.LabelModel, Map: without("unknown")}, // of the client
-		{From: "gen_ai_request_model", To: metrics.LabelModel, Map: without("unknown")},  // after an override
-		{From: "gen_ai_response_model", To: metrics.LabelModel, Map: without("unknown")}, // of the engine
+	Labels: []metrics.Carry{ // the last label with a known name counts
+		{From: "gen_ai_original_model", To: metrics.LabelModel, Map: without("unknown")}, // name that the client requested
+		{From: "gen_ai_request_model", To: metrics.LabelModel, Map: without("unknown")},  // name after an override
+		{From: "gen_ai_response_model", To: metrics.LabelModel, Map: without("unknown")}, // name that the engine reports
 	},
 	Role:    metrics.GatewayRole,
 	Rows:    envoyAIRows,
@@ -64,11 +64,11 @@ var envoyAIRows = []Row{
 	},
 }
 
-// nameFailures gives unanswered requests the model name that engines use in answers to the same request. Otherwise
-// a model would have its successes under one name, and its failures under another.
+// nameFailures gives unanswered requests the model name that engines use for answered requests. Otherwise a model's
+// successes and failures would have different names.
 func nameFailures(byName map[string]*scrape.Family) {
 	const asked, answers, unknown = "gen_ai_request_model", "gen_ai_response_model", "unknown"
-	const unanswered = "unanswered" // distinguishes the series from one of requests that an engine answered
+	const unanswered = "unanswered" // distinguishes this series from the series of answered requests
 	each := func(do func(s *scrape.Sample, asked, answer string)) {
 		for _, f := range byName {
 			if strings.HasPrefix(f.Name, "gen_ai_server_") {

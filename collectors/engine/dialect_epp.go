@@ -9,9 +9,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// epp reads the endpoint picker of the Gateway API Inference Extension, and of llm-d before its router 0.9. The picker
-// wrote inference_model_* up to 1.0 and inference_objective_* in later versions. Its numbers about its pool are
-// averages of the engines' own gauges.
+// epp reads the endpoint picker of the Gateway API Inference Extension, and of llm-d before its router 0.9. Its names
+// begin with inference_model_ up to 1.0, and with inference_objective_ in later versions. Its numbers about its pool
+// are averages of the engines' own gauges.
 var epp = Dialect{
 	Runtime: metrics.EPP,
 	Source:  "gateway-api-inference-extension pkg/epp/metrics/metrics.go",
@@ -48,7 +48,7 @@ var llmdRouter = Dialect{
 const eppMembers = "inference_pool_per_pod_queue_size"
 
 var eppLabels = []metrics.Carry{
-	{From: "model_name", To: metrics.LabelModel}, // as the client requested; if the name is rewritten, the next label counts
+	{From: "model_name", To: metrics.LabelModel}, // name that the client requested; if the name is rewritten, the next label counts
 	{From: "target_model_name", To: metrics.LabelModel},
 }
 
@@ -103,11 +103,11 @@ var llmdRouterRows = slices.Concat(
 
 const eppFlowControl = "the flow control feature is off"
 
-// eppRefused leaves out forwarded requests and requests whose client left.
+// eppRefused leaves out forwarded requests, and requests whose client has left.
 var eppRefused = matching(labels.MatchRegexp, "outcome", "Rejected.*|Evicted(TTL|NoEndpoints|Other)")
 
-// eppRequests returns the rows about requests. The versions write the same families under three prefixes, and some
-// names differ.
+// eppRequests returns the rows about requests. Three groups of versions use three prefixes for the same families, and
+// differ in some names.
 func eppRequests(prefix, running, input, output string) []Row {
 	const ofUsage = "only answers that report their usage; streams report it only if the client requests it"
 	sumOfUsage := Row{Is: scrape.Histogram, Part: partSum, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage}
@@ -151,14 +151,14 @@ func eppRequests(prefix, running, input, output string) []Row {
 				"Internal":           metrics.OutcomeError,
 				"ServiceUnavailable": metrics.OutcomeError,
 				"ModelServerError":   metrics.OutcomeError,
-				"Unknown":            metrics.OutcomeError, // its client gets a 500
+				"Unknown":            metrics.OutcomeError, // the client gets a 500
 			}}},
 			Quality: metrics.Approximate, Why: "an engine's answer other than 200 is an error, even if the request was wrong",
 		},
 	}
 }
 
-// eppEndpoints returns the rows of a pool's endpoints, all of which get requests, even with stale numbers.
+// eppEndpoints returns the rows of a pool's endpoints. All endpoints get requests, even if their numbers are stale.
 func eppEndpoints(ready string) []Row {
 	pool := []metrics.Carry{{From: "name", To: metrics.LabelRoute}}
 	return []Row{
@@ -197,8 +197,8 @@ func eppCached(cached, input string) []Row {
 	}
 }
 
-// eppUnplaced returns the row about requests for which scheduling found no endpoint. Flow control refuses other
-// requests before scheduling.
+// eppUnplaced returns the row of requests for which scheduling found no endpoint. Flow control refuses other requests
+// before scheduling.
 func eppUnplaced(prefix string) Row {
 	return Row{
 		To: metrics.GatewayRejections, From: prefix + "scheduler_attempts_total", Is: scrape.Counter,

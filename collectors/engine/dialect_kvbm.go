@@ -6,9 +6,9 @@ import (
 )
 
 // kvbm reads Dynamo's block manager (DYN_KVBM_METRICS=1), on its own metrics page or on its worker's. In its names, d
-// is the device and h the host, except that the second d of an offload and the first d of an onboard are the disk; o is
-// object storage. Its hit rates cover a sliding window. The newer manager has families for each pool, under the names
-// that the user gave to the pools.
+// is the device, h is the host, and o is object storage. But the second d of an offload and the first d of an onboard
+// mean the disk. Its hit rates cover a sliding window. The newer manager has families for each pool, with names that
+// the user gave to the pools.
 var kvbm = Dialect{
 	Runtime: metrics.KVBM,
 	Source:  "dynamo lib/bindings/kvbm, lib/runtime/src/metrics/prometheus_names.rs",

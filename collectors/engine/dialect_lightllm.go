@@ -7,10 +7,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// lightllm reads LightLLM's api_server. Its metrics page has no label for the model and no suffix on durations, which
-// are in seconds; two histograms have _bucket in their family name. If prefill and decode are separate servers, both
-// servers and the master in front of them count a request under the same names. Configure as targets only the servers
-// whose counts you want.
+// lightllm reads LightLLM's api_server. Its metrics page has no label for the model. Names of durations lack a unit,
+// which is seconds, and two histograms have _bucket in their family name. If prefill and decode are separate servers,
+// these servers and their master all count a request under the same names. Configure only one of them as a target.
 var lightllm = Dialect{
 	Runtime:   metrics.LightLLM,
 	Source:    "lightllm/server/metrics/metrics.py, server/httpserver/manager.py, server/router/manager.py",
@@ -69,8 +68,8 @@ var lightllm = Dialect{
 			Quality: metrics.Approximate, Why: "counted when a request ends well",
 		},
 		{To: metrics.Requests, From: "lightllm_request_success_total", Is: scrape.Counter, Set: outcome(metrics.OutcomeSuccess)},
-		// Answers with an error, from an invalid request to a busy server. They do not include exceptions during token
-		// generation, so the metrics page does not show availability.
+		// These are answers with an error, from an invalid request to a busy server. Exceptions during token generation are
+		// missing, so the metrics page does not show availability.
 		{
 			To: metrics.Requests, From: "lightllm_request_failure_total", Is: scrape.Counter, Plus: true, Set: outcome(metrics.OutcomeUnknown),
 			Quality: metrics.Approximate, Why: "refused requests, for an unknown cause; requests that break off during generation are not counted",

@@ -10,15 +10,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// litellm reads LiteLLM's proxy. Its configuration chooses the labels, so any label may be missing. An unknown
-// value is the string None. Names without a unit are in seconds. Its litellm_deployment_* count attempts, not
-// requests.
+// litellm reads LiteLLM's proxy. Its configuration chooses the labels, so any label may be missing. Unknown values are
+// the string None. Names without a unit are in seconds. The families litellm_deployment_* count attempts, not requests.
 var litellm = Dialect{
 	Runtime:   metrics.LiteLLM,
 	Source:    "litellm types/integrations/prometheus.py, LiteLLM's monitoring documentation",
 	Recognise: prefix("litellm_"),
 	Labels: []metrics.Carry{
-		{From: "model", To: metrics.LabelModel, Map: without("None")}, // at the provider; if the client's name is known, that name counts
+		{From: "model", To: metrics.LabelModel, Map: without("None")}, // provider's name, if the client's name is unknown
 		{From: "requested_model", To: metrics.LabelModel, Map: without("None")},
 	},
 	Role: metrics.GatewayRole,
@@ -105,9 +104,9 @@ var litellmRows = slices.Concat(
 	},
 )
 
-// litellmEnds returns the rows of how requests ended. Failed requests without a status, which LiteLLM writes as
-// None, are distinguished by the exception. While all deployments cool down, clients get 429. A client without a
-// key gets 401 or, from a proxy without a database, 500.
+// litellmEnds returns the rows about the ends of requests. LiteLLM writes None as the status of some failed requests,
+// so the exception distinguishes them. While all deployments cool down, clients get 429. A client without a key gets
+// 401 or, from a proxy without a database, 500.
 func litellmEnds() []Row {
 	rows := byStatus(Row{
 		From: litellmTotal, Where: asks("route"), Upstream: "model_id", Quality: metrics.Approximate,
@@ -141,8 +140,8 @@ const (
 	litellmFailed = "litellm_proxy_failed_requests_metric_total"
 )
 
-// litellmDeployments returns a Fold that counts the deployments that cool down or, without cool, the other
-// deployments. A deployment has a series for each name by which it was requested; the worst state means a cooldown.
+// litellmDeployments returns a Fold that counts the deployments that cool down or, without cool, all other deployments.
+// A deployment has a series for each requested name. If one of its series shows a cooldown, the deployment cools down.
 func litellmDeployments(cool bool) func([]Member) (float64, bool) {
 	return func(in []Member) (n float64, ok bool) {
 		worst := map[string]float64{}

@@ -14,8 +14,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// llamacpp reads the llama.cpp server. Its metrics page has no labels of its own and no histograms, and prints counters
-// with six significant digits: beyond a million tokens they move in steps of ten. The throughput gauges are not read,
+// llamacpp reads the llama.cpp server. Its metrics page has no labels of its own and no histograms. Counters have six
+// significant digits, so they move in steps of ten beyond a million tokens. The gauges of throughput are not read,
 // because reading them resets them.
 var llamacpp = Dialect{
 	Runtime:   metrics.LlamaCpp,
@@ -26,7 +26,7 @@ var llamacpp = Dialect{
 	Repair:    repairLlamaCpp,
 	Compose:   llamaCppPage,
 	Owner:     "llamacpp",
-	Harmless:  "autoload=false", // otherwise a router loads the model, and evicts another one
+	Harmless:  "autoload=false", // without this, a router would load the model and evict another model
 	Refusal: func(status int, kind, message string) string {
 		switch {
 		case status == http.StatusNotImplemented && kind == "not_supported_error":
@@ -37,7 +37,7 @@ var llamacpp = Dialect{
 		return ""
 	},
 	Remedies: map[string]string{reasonDisabled: "llama.cpp: start with `--metrics`."},
-	Labels:   []metrics.Carry{{From: "model", To: metrics.LabelModel}}, // metrics pages of a router that names its models
+	Labels:   []metrics.Carry{{From: "model", To: metrics.LabelModel}}, // metrics pages of a router, with the names of its models
 	Server:   &Server{Lacks: "the decoding loop serves the metrics, so there are none while it hangs"},
 	VersionHints: []VersionHint{
 		{Name: "llamacpp:n_decode_total", Since: "b3678"},
@@ -45,8 +45,8 @@ var llamacpp = Dialect{
 		{Name: "llamacpp:n_tokens_max", Since: "b6890"},
 	},
 	Rows: []Row{
-		{To: metrics.ModelsLoaded, From: "llamacpp:models", Is: scrape.Gauge, Absent: "not a router"},           // of its model list
-		{To: metrics.Sleeping, From: "llamacpp:is_sleeping", Is: scrape.Gauge, Absent: "before it could sleep"}, // of /props
+		{To: metrics.ModelsLoaded, From: "llamacpp:models", Is: scrape.Gauge, Absent: "not a router"},           // from its model list
+		{To: metrics.Sleeping, From: "llamacpp:is_sleeping", Is: scrape.Gauge, Absent: "before it could sleep"}, // from /props
 		{To: metrics.RequestsRunning, From: "llamacpp:requests_processing", Is: scrape.Gauge, Since: "b2258"},
 		{To: metrics.RequestsWaiting, From: "llamacpp:requests_deferred", Is: scrape.Gauge, Since: "b2258"},
 		{To: metrics.KVCacheUsage, From: "llamacpp:kv_cache_usage_ratio", Is: scrape.Gauge, Since: "b2258", Until: "b5440"},
@@ -149,8 +149,8 @@ var llamacpp = Dialect{
 	},
 }
 
-// repairLlamaCpp unpacks a metrics page that was sent as one JSON string (b7090 to b7190), and writes NaN for a -nan that printf wrote
-// (b3678 to b4732).
+// repairLlamaCpp corrects two mistakes. It unpacks a metrics page that is one JSON string (b7090 to b7190), and writes
+// NaN for -nan from printf (b3678 to b4732).
 func repairLlamaCpp(body []byte) ([]byte, error) {
 	if len(body) > 0 && body[0] == '"' {
 		var text string
@@ -165,10 +165,9 @@ func repairLlamaCpp(body []byte) ([]byte, error) {
 	return body, nil
 }
 
-// llamaCppPage writes the metrics page of a server, with its sleep state, or the metrics pages of all models that a
-// router has loaded. A request for the metrics page of an unloaded model would make a router start that model, and
-// in some builds a request would wake a sleeping server, so neither is sent. While the server sleeps, its counters
-// do not change.
+// llamaCppPage writes the metrics page of a server with its sleep state, or the metrics pages of all models that a
+// router has loaded. It sends no request for an unloaded model, because the router would start that model. It sends no
+// request to a sleeping server, because some builds would wake up. While a server sleeps, its counters do not change.
 func llamaCppPage(ctx context.Context, c *Composer) ([]byte, error) {
 	var list struct {
 		Data []llamaCppModel `json:"data"`
@@ -182,7 +181,7 @@ func llamaCppPage(ctx context.Context, c *Composer) ([]byte, error) {
 	return llamaCppServer(ctx, c)
 }
 
-// llamaCppModel is a model in the list of a server or, with a status, of a router.
+// llamaCppModel is a model in the list of a server. In the list of a router, the model also has a status.
 type llamaCppModel struct {
 	ID      string   `json:"id"`
 	Aliases []string `json:"aliases"`
@@ -252,9 +251,9 @@ func llamaCppSays(name string, value float64, of metrics.Label) []byte {
 	return metrics.AppendValue(metrics.AppendSeries(page, "llamacpp:"+name, of), value)
 }
 
-// llamaCppLines adds the lines of a metrics page, with a label if the page has a name. If the server has slept
-// since its last metrics page, llamaCppLines adds only the lines of that label: the counters, and zeros for running
-// and waiting requests.
+// llamaCppLines adds the lines of a metrics page, with a label if the label has a name. If sleeps is set, the page is
+// the last page before the server slept, and its lines already have the label. llamaCppLines then adds only the
+// counters with this label, and zeros for running and waiting requests.
 func llamaCppLines(to, page []byte, of metrics.Label, sleeps bool) []byte {
 	label := bytes.Trim(metrics.AppendSeries(nil, "", of), "{}")
 	counters := map[string]bool{}

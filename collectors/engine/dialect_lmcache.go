@@ -5,13 +5,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// lmcache reads LMCache inside an engine's process: on the engine's metrics page, as further candidates, or alone on its internal API
-// server. Its L2 is the host's memory, its L3 the disk; its hit rates cover the time since its last log line.
+// lmcache reads LMCache inside an engine's process. LMCache is on the engine's metrics page, as further candidates, or alone on its
+// internal API server. Its L2 is the host's memory, and its L3 is the disk. Its hit rates cover the time since its last log line.
 var lmcache = Dialect{
 	Runtime:    metrics.LMCache,
 	Source:     "LMCache lmcache/observability.py, docs/source/production/observability/metrics.rst",
 	Recognise:  func(p *scrape.Page) bool { return p.Has("lmcache:num_retrieve_requests_total") },
-	Restore:    colon("lmcache", "lmcache_mp_"), // names that LMCache's server itself writes
+	Restore:    colon("lmcache", "lmcache_mp_"), // other names come from LMCache's server itself
 	Role:       metrics.KVCacheRole,
 	Supplement: true,
 	Labels: []metrics.Carry{
@@ -82,9 +82,9 @@ var lmcacheRows = []Row{
 
 const ofOneWorker = "of the worker that counted most: all workers of an engine move the same tokens"
 
-// lmcacheServer reads LMCache's multiprocess server, whose families appear with their first count. For this server,
-// L1 is the host's memory, and L2 is the storage behind the adapters. Newer releases count chunks, older ones keys,
-// which are the same.
+// lmcacheServer reads LMCache's multiprocess server. Its families appear with their first count. For this server, L1 is
+// the host's memory, and L2 is the storage behind the adapters. Newer releases count chunks, and older releases count
+// keys, which are the same.
 var lmcacheServer = Dialect{
 	Runtime:   metrics.LMCache,
 	Source:    "LMCache docs of the multiprocess server, METRICS.md",

@@ -12,7 +12,7 @@ var lmdeploy = Dialect{
 	Runtime:   metrics.LMDeploy,
 	Source:    "lmdeploy/metrics/loggers.py",
 	API:       "completions",
-	Paths:     []string{"/metrics/"}, // a mounted application: without the slash it redirects
+	Paths:     []string{"/metrics/"}, // a mounted application, which redirects if the slash is missing
 	Recognise: func(p *scrape.Page) bool { return p.HasPrefix("lmdeploy:") },
 	Restore:   colon("lmdeploy"),
 	Labels: []metrics.Carry{
@@ -52,8 +52,8 @@ var lmdeploy = Dialect{
 			To: metrics.EngineSteps, From: "lmdeploy:iteration_tokens_total", Is: scrape.Histogram, Since: "0.9.2", Part: partCount,
 			Quality: metrics.Derived, Why: "count of the histogram",
 		},
-		// Despite its name, this metric counts every finish, including failures. The gauge of failed requests is not
-		// needed.
+		// Despite its name, this metric counts every end of a request, including failures. So the gauge of failed requests is
+		// not needed.
 		{
 			To: metrics.Requests, From: "lmdeploy:request_success_total", Is: scrape.Counter, Since: "0.9.2", Failures: SinceFailure,
 			Absent: noFinish,
@@ -100,7 +100,7 @@ var lmdeploy = Dialect{
 // lmdeployMember removes the class name with which Python prints a member of ResponseType (lmdeploy/messages.py).
 func lmdeployMember(reason string) string { return strings.TrimPrefix(reason, "ResponseType.") }
 
-// lmdeployOutcomes lists the members. FINISH covers both a natural end and the token limit; SUCCESS is an intermediate step.
+// lmdeployOutcomes lists the members. FINISH means a natural end or the token limit. SUCCESS is an intermediate step.
 var lmdeployOutcomes = metrics.Outcomes{
 	"FINISH":  metrics.OutcomeSuccess,
 	"SUCCESS": metrics.OutcomeSuccess,
@@ -122,8 +122,8 @@ var lmdeployOutcomes = metrics.Outcomes{
 
 const apiWaiting = "lmdeploy:num_api_requests_waiting"
 
-// waitingAnywhere adds up the requests that wait in the API server and in the engine. The former is a difference,
-// which may be below zero for a moment.
+// waitingAnywhere adds up the requests that wait in the API server and in the engine. The number in the API server is a
+// difference, which may be below zero for a moment.
 func waitingAnywhere(in []Member) (float64, bool) {
 	engine, ok := sumOf("lmdeploy:num_requests_waiting")(in)
 	api, _ := sumOf(apiWaiting)(in)

@@ -9,16 +9,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// modularMAX reads Modular's MAX, which serves its metrics page at a port of its own (8001). Only the family about loaded pipelines names a
-// model.
+// modularMAX reads Modular's MAX, which serves its metrics page at a separate port (8001). Only the family of loaded
+// pipelines names a model.
 var modularMAX = Dialect{
 	Runtime:   metrics.MAX,
 	Source:    "modular max/python/max/serve/telemetry/metrics.py, serve/router/openai_routes.py, exported by OpenTelemetry for Python",
 	Recognise: prefix("maxserve_"),
 	Restore:   nameMAX,
 	Labels:    []metrics.Carry{{From: "model", To: metrics.LabelModel}},
-	// The API server adds a request when it arrives, and removes it when its answer has ended. The scheduler is another
-	// process, so the count goes on while the scheduler hangs.
+	// The API server counts a request from its arrival to the end of its answer. The scheduler is another process, so the
+	// count continues while the scheduler hangs.
 	Server: &Server{Active: Source{Name: "maxserve_num_requests_running", Is: scrape.Gauge}},
 	Rows: []Row{
 		{

@@ -5,13 +5,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// nim reads NVIDIA NIM for LLMs: the metrics of vLLM V0 without their prefix. trtllm-serve 1.1 shares
-// some of those names, but labels them with engine_type.
+// nim reads NVIDIA NIM for LLMs. It has the metrics of vLLM V0 without their prefix. trtllm-serve 1.1 has some of the
+// same names, but with the label engine_type.
 var nim = Dialect{
 	Runtime:   metrics.NIM,
 	Source:    "NVIDIA NIM for LLMs documentation, observability",
 	API:       "chat",
-	Paths:     []string{"/v1/metrics", scrape.PlainPath}, // the latter before 1.0
+	Paths:     []string{"/v1/metrics", scrape.PlainPath}, // PlainPath is for releases before 1.0
 	Recognise: func(p *scrape.Page) bool { return p.Has("num_request_max") || p.Has("request_finish_total") },
 	Labels:    []metrics.Carry{{From: "model_name", To: metrics.LabelModel}},
 	// The process that serves the API writes the metrics page, so its open files include the connections.

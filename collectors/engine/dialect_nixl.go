@@ -5,8 +5,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// nixl reads the telemetry of a NIXL agent. Its names are generic: only its labels identify it. An agent does not
-// report the purpose of its transfers. Its gauges, which describe the last transfer, are not read.
+// nixl reads the telemetry of a NIXL agent. Its names are generic, so only its labels identify it. An agent does not
+// report the purpose of its transfers. Its gauges describe the last transfer and are not read.
 var nixl = Dialect{
 	Runtime: metrics.NIXL,
 	Source:  "NIXL src/plugins/telemetry/prometheus, docs/telemetry.md",

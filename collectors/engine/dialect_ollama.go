@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// ollama reads Ollama, which has no metrics page: Repair writes one from its list of loaded models. Reading that list
-// neither loads a model nor keeps a model loaded.
+// ollama reads Ollama, which has no metrics page. Repair writes a metrics page from the list of loaded models. Reading
+// this list neither loads a model nor keeps a model loaded.
 var ollama = Dialect{
 	Runtime:   metrics.Ollama,
 	Source:    "Ollama api/types.go, server/routes.go, server/sched.go, ollama#4327",
@@ -41,7 +41,7 @@ var ollama = Dialect{
 			Absent: "not in early releases, or no model is loaded",
 		},
 	},
-	// /api/ps has the digest and the details of each loaded model, /api/show its template. Neither loads a model.
+	// /api/ps has the digest and the details of each loaded model. /api/show has its template. Neither request loads a model.
 	Settings: []Told{
 		{To: metrics.SettingVersion, From: "/api/version", At: "version"},
 		{To: metrics.SettingRevision, From: "ollama:models", At: "digest", Model: "name"},
@@ -67,8 +67,8 @@ var ollama = Dialect{
 
 const noModel = "no model is loaded"
 
-// loadedModels writes the metrics page of an Ollama from its answer at /api/ps: a family ollama:X for each field X. It returns any other
-// body unchanged.
+// loadedModels writes a metrics page from Ollama's answer at /api/ps. Each field X becomes a family ollama:X. Any other
+// body stays unchanged.
 func loadedModels(body []byte) ([]byte, error) {
 	var ps struct {
 		Models []struct {
@@ -86,7 +86,7 @@ func loadedModels(body []byte) ([]byte, error) {
 	if len(body) == 0 || body[0] != '{' || json.Unmarshal(body, &ps) != nil || ps.Models == nil {
 		return body, nil
 	}
-	const never = 4102444800 // 2100: to keep a model permanently, Ollama adds the longest duration, 292 years
+	const never = 4102444800 // the year 2100; to keep a model permanently, Ollama adds the longest duration, 292 years
 	var page []byte
 	field := func(name string, value float64, of ...metrics.Label) {
 		page = metrics.AppendValue(metrics.AppendSeries(page, "ollama:"+name, of...), value)
@@ -95,14 +95,14 @@ func loadedModels(body []byte) ([]byte, error) {
 		field("models", 0)
 	}
 	for _, m := range ps.Models {
-		of := []metrics.Label{{Name: "name", Value: m.Name}, {Name: "digest", Value: m.Digest}} // a new pull has the name of the old pull
+		of := []metrics.Label{{Name: "name", Value: m.Name}, {Name: "digest", Value: m.Digest}} // a new pull changes the digest
 		field("models", 1, append(slices.Clone(of), metrics.Label{Name: "quantization", Value: m.Details.Quantization})...)
 		field("size", m.Size, of...)
 		field("size_vram", m.SizeVRAM, of...)
 		if at := m.ExpiresAt.Unix(); 0 < at && at < never {
 			field("expires_at", float64(at), of...)
 		}
-		if m.ContextLength > 0 { // 0 while the model loads, and before 0.10
+		if m.ContextLength > 0 { // zero while the model loads, and in releases before 0.10
 			field("context_length", m.ContextLength, of...)
 		}
 	}

@@ -45,8 +45,8 @@ var productionStackRows = slices.Concat(
 
 const productionStackEarly = "not in early releases, or no request yet"
 
-// productionStack recognises the router of vLLM's production stack. vLLM itself never labels its gauges
-// with the server they came from.
+// productionStack recognises the router of vLLM's production stack. Only this router labels vLLM's gauges with the
+// server that they come from.
 func productionStack(p *scrape.Page) bool {
 	servers := p.LabelValues("vllm:num_requests_running", "server")
 	return len(servers) > 0 && !servers[""] ||

@@ -9,11 +9,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Proxies and sidecars report routes and statuses, but no models. They join the metrics pages of other servers. If an engine's families are
-// beside theirs, the engine is read.
+// Proxies and sidecars report routes and statuses, but no models. They join the metrics pages of other servers. If the
+// joined page has the families of an engine, the exporter reads the engine.
 
-// rayServe reads Ray Serve's proxies on the metrics page of a node's Ray agent. One application serves one model by convention only. The
-// default buckets end at five seconds.
+// rayServe reads Ray Serve's proxies on the metrics page of a node's Ray agent. The assumption is that one application
+// serves one model, which is only a convention. The default buckets end at five seconds.
 var rayServe = Dialect{
 	Runtime:   metrics.RayServe,
 	Source:    "Ray Serve's monitoring documentation, python/ray/serve/_private/proxy.py",
@@ -52,8 +52,8 @@ var rayServeRows = slices.Concat(
 // rayApplications leaves out requests without a route to an application: Ray's own paths, and 404.
 var rayApplications = matching(labels.MatchNotEqual, "application", "")
 
-// knative reads Knative's queue-proxy, as under KServe: through OpenCensus up to 1.18, through OpenTelemetry in later
-// versions. Status 503 means that its queue is full.
+// knative reads Knative's queue-proxy, as under KServe. Metrics come through OpenCensus up to 1.18, and through
+// OpenTelemetry in later versions. Status 503 means that the proxy's queue is full.
 var knative = Dialect{
 	Runtime:   metrics.Knative,
 	Source:    "Knative's documentation of service metrics, 1.18 and 1.20",
@@ -103,8 +103,8 @@ var knativeRows = slices.Concat(
 		codeOutcome),
 )
 
-// istio reads an Istio proxy. A request between two proxies is on both metrics pages, and one metrics page may hold
-// both sides. Sent requests, including requests that never arrived, take precedence over received requests.
+// istio reads an Istio proxy. A request between two proxies is on the metrics pages of both, and one metrics page may have both sides. Sent
+// requests take precedence over received requests, because they include requests that never arrived.
 var istio = Dialect{
 	Runtime:   metrics.Istio,
 	Source:    "Istio's standard metrics",
@@ -148,7 +148,7 @@ func istioSide(reporter string) []Row {
 // allRoutes is the reason why a proxy's numbers are not about a model.
 const allRoutes = "of all services behind the proxy, whatever they serve"
 
-// envoy reads an Envoy. Its clusters are routes, except the clusters through which Envoy gets its configuration.
+// envoy reads an Envoy. Its clusters count as routes, except the clusters from which Envoy gets its configuration.
 var envoy = Dialect{
 	Runtime:   metrics.Envoy,
 	Source:    "Envoy's documentation of cluster statistics",
@@ -210,8 +210,8 @@ var envoyRows = slices.Concat(
 	higressRows,
 )
 
-// higressRows hold the metrics that the ai-statistics plugin of Higress, which is an Envoy, adds to its metrics
-// page. Its durations are only sums and counts, without quantiles.
+// higressRows hold the metrics of the ai-statistics plugin of Higress. Higress is an Envoy, and the plugin adds to
+// Envoy's metrics page. Its durations are only sums and counts, so they have no quantiles.
 var higressRows = []Row{
 	{To: metrics.PromptTokens, From: higressPrefix + "input_token", Is: scrape.Counter, Carry: higressLabels, Absent: noHigress},
 	{

@@ -26,13 +26,13 @@ var sglang = Dialect{
 	EngineTypes: []string{"sglang"},
 	Labels: []metrics.Carry{
 		{From: "model_name", To: metrics.LabelModel},
-		{From: "name", To: metrics.LabelModel}, // in the first days of its metrics, at 0.3.5
+		{From: "name", To: metrics.LabelModel}, // in the first days of SGLang's metrics, at 0.3.5
 		{From: "dp_rank", To: metrics.LabelDPRank},
 		{From: "engine_type", To: metrics.LabelRole, Map: values(map[string]string{"prefill": "prefill", "decode": "decode"}, "")},
 	},
 	// Tensor, pipeline and expert ranks repeat the numbers of their data-parallel rank.
 	Replicas: []string{"pid", "tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank", "moe_dp_rank"},
-	// With priority scheduling, each gauge has a series for each priority, besides the total without a priority.
+	// With priority scheduling, each gauge has a series for each priority, and a total without a priority.
 	Total:       "priority",
 	TiersInHits: true,
 	Server: &Server{
@@ -95,8 +95,8 @@ var sglang = Dialect{
 		{To: metrics.RequestsRunning, From: "sglang:num_requests_running", Is: scrape.Gauge, Until: "0.3.5"},
 		{To: metrics.RequestsWaiting, From: "sglang:num_queue_reqs", Is: scrape.Gauge},
 		{To: metrics.RequestsWaiting, From: "sglang:num_requests_waiting", Is: scrape.Gauge, Until: "0.3.5"},
-		// From 0.5.11 on, token_usage is the use of the fullest pool: full attention, sliding windows or Mamba's
-		// states. Older versions leave out Mamba's states.
+		// From 0.5.11 on, token_usage is the use of the fullest pool. The pools are full attention, sliding windows and
+		// Mamba's states. Older versions leave out Mamba's states.
 		{
 			To: metrics.KVCacheUsage, From: "sglang:token_usage", With: []string{"sglang:mamba_usage"}, Is: scrape.Gauge, Since: "0.5.4.post3",
 			Until: "0.5.10.post1", Fold: most,
@@ -111,9 +111,9 @@ var sglang = Dialect{
 		},
 		{To: metrics.LoraSlots, From: "sglang:lora_pool_slots_total", Is: scrape.Gauge, Since: "0.5.7", Absent: "no LoRA adapters are served"},
 
-		// realtime_tokens_total is not used, although it rises with each decode step. It lacks each request's first
-		// token (923 tokens when 33 requests had 956), and tokens generated beside a prefill with --enable-mixed-chunk;
-		// the overlap scheduler adds a step.
+		// realtime_tokens_total rises with each decode step, but is not used. It lacks each request's first token (923 tokens
+		// when 33 requests had 956). With --enable-mixed-chunk, it also lacks tokens generated beside a prefill. The overlap
+		// scheduler adds a step.
 		{To: metrics.PromptTokens, From: "sglang:prompt_tokens_total", Is: scrape.Counter, Absent: noFinish},
 		{To: metrics.GenerationTokens, From: "sglang:generation_tokens_total", Is: scrape.Counter, Counted: metrics.CountedEnd, Absent: noFinish},
 		{
@@ -179,8 +179,8 @@ var sglang = Dialect{
 			Plus: true, Absent: "no handshake has failed yet",
 		},
 
-		// In each queue, requests wait for one reason. The queues of disaggregation exist on every engine, but are
-		// empty without it.
+		// In each queue, requests wait for one reason. The queues of disaggregation exist on every engine, but are empty
+		// without disaggregation.
 		{To: metrics.RequestsWaitingByReason, From: "sglang:num_queue_reqs", Is: scrape.Gauge, Set: waitsFor("capacity")},
 		{
 			To: metrics.RequestsWaitingByReason, From: "sglang:num_grammar_queue_reqs", Is: scrape.Gauge, Since: "0.4.6.post4", Plus: true,
@@ -216,8 +216,8 @@ var sglang = Dialect{
 			Absent: noFinish,
 		},
 
-		// HiCache. Backup copies from GPU to host, and load back in the other direction; backuped (sic) copies from
-		// host to storage, and prefetched in the other direction. Evictions from the GPU belong to none of these tiers.
+		// These rows are about HiCache. Backup copies from GPU to host, and load copies back. Backuped (sic) copies from host
+		// to storage, and prefetched copies back. Evictions from the GPU belong to none of these tiers.
 		{
 			To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18",
 			Absent:  noHiCache,
@@ -360,7 +360,7 @@ var sglang = Dialect{
 		metrics.KVTierEvicted:            "only evictions from the GPU are reported",
 		metrics.RequestsSwapped:          "retracted requests are recomputed, and others pause for new weights",
 	}, lacks("counted in tokens", []*metrics.Family{metrics.KVTierLookups, metrics.KVTierHits, metrics.KVTierTransferBlocks})),
-	// /server_info prints the server's arguments, with defaults filled in (srt/server_args.py). An option without a value is null.
+	// /server_info prints the server's arguments, including defaults (srt/server_args.py). An option without a value is null.
 	Settings: []Told{
 		{To: metrics.SettingModel, From: sglangInfo, At: "model_path"},
 		{To: metrics.SettingVersion, From: sglangInfo, At: "version"},
@@ -403,16 +403,16 @@ var sglang = Dialect{
 	},
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
 		if err = id.askVersion(ctx, get, sglangInfo); err != nil {
-			err = id.askVersion(ctx, get, "/get_server_info") // the older name
+			err = id.askVersion(ctx, get, "/get_server_info") // older name of the path
 		}
 		return id, errors.Join(err, id.askModels(ctx, get))
 	},
 }
 
 // sglangOwn explains numbers that include the server's own requests. Before it serves, the server requests eight tokens
-// from itself (http_server.py, --skip-server-warmup). Clients may also send such a request, and no number distinguishes
-// the two cases. The request is not streamed, so first tokens and times per token do not include it. A health check is
-// a request for one token to an idle scheduler. Only the scheduler counts it.
+// from itself (http_server.py, --skip-server-warmup). Clients may send the same request, so no number distinguishes the
+// two. The request is not streamed, so first tokens and times per token leave it out. A health check is a request for
+// one token to an idle scheduler. Only the scheduler counts it.
 const sglangOwn = "includes the server's warm-up and, while it is idle, health checks"
 
 const (
@@ -420,11 +420,11 @@ const (
 
 	noHiCache = "no HiCache, or no such event yet"
 	noDrafts  = "speculative decoding is off, or has decoded nothing yet"
-	// Families of the radix tree have no rank label, and multiprocess mode adds them up.
+	// Families of the radix tree have no rank label, so multiprocess mode adds up the ranks.
 	overRanks = "every rank adds the same tokens"
 )
 
-// storageBackend maps HiCache's storage backends to tiers, as far as their names show it.
+// storageBackend maps HiCache's storage backends to tiers, if their names show the tier.
 var storageBackend = []metrics.Carry{{From: "storage_backend", To: metrics.LabelTier, Map: values(map[string]string{
 	"file":     string(metrics.TierDisk),
 	"mooncake": string(metrics.TierRemote),
@@ -432,17 +432,17 @@ var storageBackend = []metrics.Carry{{From: "storage_backend", To: metrics.Label
 	"hf3fs":    string(metrics.TierRemote),
 }, string(metrics.TierStorage))}}
 
-// How SGLang counts the ends of requests (0.5.22 and later: srt/managers/tokenizer_manager.py, srt/observability):
+// SGLang counts the ends of requests as follows (0.5.22 and later: srt/managers/tokenizer_manager.py, srt/observability):
 //
 //   - num_requests_total counts all requests that the scheduler ran and that ended, in any way.
-//   - request_time_per_output_token_seconds observes those that ended with stop or length after two tokens or more.
+//   - request_time_per_output_token_seconds observes requests that ended with stop or length after two tokens or more.
 //   - num_aborted_requests_total counts requests whose client left, whether they had run or not.
-//   - http_responses_total counts an answer when its header is sent. A failure that is not streamed has its status, 503 for an
-//     overload. A stream has status 200 and reports its failure in an event. A client that left before its request ran gets a 400.
+//   - http_responses_total counts an answer when its header is sent. An unstreamed failure has its status, such as 503 for an
+//     overload. A stream has status 200, and reports a failure in an event. If a client leaves before its request ran, it gets a 400.
 //   - time_to_first_token_seconds observes the first token, unless it is an abort. A stream's header is sent with its first token.
 //
-// So two counters may count the same failure, and no counter counts a failed stream as a failure. Imitations of SGLang have
-// these counters without the label is_streaming.
+// So two counters may count the same failure, and no counter counts a failed stream as a failure. Imitations of SGLang have these counters
+// without the label is_streaming.
 var (
 	sglangFinished = Count{From: "sglang:num_requests_total", Is: scrape.Counter, Optional: true}
 	sglangAborted  = Count{From: "sglang:num_aborted_requests_total", Is: scrape.Counter, Optional: true}
@@ -460,7 +460,7 @@ var (
 	sglangFailed   = Count{From: "sglang:http_responses_total", Is: scrape.Counter, Where: sglangAnswers("[45].."), Optional: true}
 )
 
-// sglangAnswers matches the answers to users that have one of the statuses.
+// sglangAnswers matches answers to users that have one of the statuses.
 func sglangAnswers(status string) []*labels.Matcher {
 	return slices.Concat(is("method", "POST"), matching(labels.MatchRegexp, "status_code", status), matching(labels.MatchNotRegexp,
 		"endpoint", administration))
@@ -476,12 +476,12 @@ func sglangRose(r []float64) sglangEnds {
 	return sglangEnds{r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7]}
 }
 
-// beyond returns the number of unstreamed requests that finished without a 200 answer: they failed, or their clients
-// left. A negative result is the number of streams that were answered 200 and had no first token.
+// beyond returns the number of unstreamed requests that finished without a 200 answer, because they failed or their
+// clients left. If the result is negative, it counts streams that were answered 200 without a first token.
 func (e sglangEnds) beyond() float64 { return e.finished - e.streams - (e.answered - e.began) }
 
-// lost returns the number of finished unstreamed requests that failed or lost their client: at most the failed answers,
-// and at most the incomplete ones.
+// lost returns the number of finished unstreamed requests that failed or lost their client. The number is at most that
+// of the failed answers, and at most that of the incomplete requests.
 func (e sglangEnds) lost() float64 {
 	return max(0, min(e.beyond(), e.failed, e.finished-e.streams-(e.whole-e.wholeStreams)))
 }
@@ -492,12 +492,11 @@ func (e sglangEnds) partial() float64 { return max(0, e.streams-e.wholeStreams) 
 // good returns the number of finished requests that ended well.
 func (e sglangEnds) good() float64 { return max(0, e.finished-e.lost()-e.partial()) }
 
-// broken returns the number of streams that were neither complete nor aborted. A stream that broke off looks like a
-// stream with a single token, so its end is unknown. Such streams do not count as good, so the counted errors are a
-// lower bound.
+// broken returns the number of streams that were neither complete nor aborted. A broken stream looks like a stream with
+// a single token, so its end is unknown. These streams do not count as good, so the counted errors are a lower bound.
 func (e sglangEnds) broken() float64 { return max(0, e.partial()-e.aborted) }
 
-// refusedStreams returns the number of streams that were answered 200, had no first token and never ran. It counts
+// refusedStreams returns the number of streams that were answered 200, but had no first token and never ran. It counts
 // answers at paths where a stream's header waits for its first token. If requests end at other paths, the result is too
 // low.
 func (e sglangEnds) refusedStreams(answered float64) float64 {
@@ -516,8 +515,8 @@ func sglangEnded(o metrics.Outcome, why string, of func(sglangEnds) float64) Row
 	}
 }
 
-// sglangRefusedStreams returns a row for streams that the queue refused: failed answers count only refused requests
-// that are not streamed.
+// sglangRefusedStreams returns a row for streams that the queue refused. Failed answers count only unstreamed refused
+// requests.
 func sglangRefusedStreams() Row {
 	return Row{
 		To: metrics.Requests, From: sglangAnswered.From, Is: scrape.Counter, Since: "0.5.22",
@@ -533,8 +532,8 @@ func sglangRefusedStreams() Row {
 	}
 }
 
-// sglangInvalid returns a row for 400 answers, without answers that no client received. A stream whose client leaves while
-// it runs has no such answer.
+// sglangInvalid returns a row for 400 answers that a client received. A stream whose client leaves while it runs has no
+// such answer.
 func sglangInvalid() Row {
 	r := answered("sglang:http_responses_total", "status_code", "400", "endpoint", "0.5.6.post2",
 		"answers 400 minus those to clients that gave up before their request ran")

@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// smg reads SGLang's model gateway. Its smg_engine_* are copies of engines' metrics. If its metrics page is joined with
-// its workers' metrics pages, the workers' families are copies, too.
+// smg reads SGLang's model gateway. The families smg_engine_* are copies of engines' metrics. If the gateway joins its
+// metrics page with its workers' pages, the workers' families are copies, too.
 var smg = Dialect{
 	Runtime:   metrics.SMG,
 	Source:    "lightseekorg/smg model_gateway/src/observability/metrics.rs",
@@ -103,9 +103,8 @@ const (
 
 var smgStatus = []metrics.Carry{{From: "status_code", To: metrics.LabelOutcome, Map: proxyOutcome}}
 
-// smgPathless recognises SMG up to 1.5, and SGLang's router 0.3 before it. Their answers have no path, so answers to
-// look-ups cannot be distinguished from answers to requests. However, the duration covers only requests that were
-// answered 2xx.
+// smgPathless recognises SMG up to 1.5, and its predecessor, SGLang's router 0.3. Their answers have no path, so
+// look-ups look like requests. However, their durations cover only requests that were answered 2xx.
 func smgPathless(p *scrape.Page) bool { return p.LabelValues("smg_http_responses_total", "path")[""] }
 
 // sglangRouter reads the router that SGLang's model gateway replaced.
@@ -140,9 +139,9 @@ var vllmRouter = Dialect{
 var vllmRouterRows = slices.Concat(vllmRouterEnds(), workerRows("vllm_router_worker_health", "vllm_router_cb_state",
 	"vllm_router_active_workers", ""))
 
-// vllmRouterEnds returns the rows of requests, and distinguishes requests that workers refused from failed requests. No
-// counter of the router has a status. But its circuit breakers count a worker's 429 as a success, like 4xx and 2xx. So
-// a "successful" attempt was refused if it belongs to no request that ended with 2xx or 4xx.
+// vllmRouterEnds returns the rows of requests. It distinguishes requests that workers refused from failed requests,
+// although the router's counters have no status. The router's circuit breakers count a worker's 429 as a success, like
+// 4xx and 2xx. Such a success was a refusal if it belongs to no request that ended with 2xx or 4xx.
 func vllmRouterEnds() []Row {
 	rows := routerRows("vllm_router_")
 	i := slices.IndexFunc(rows, func(r Row) bool { return r.From == "vllm_router_retries_exhausted_total" })
@@ -164,8 +163,8 @@ func vllmRouterEnds() []Row {
 	return slices.Replace(rows, i, i+1, failed, refused)
 }
 
-// refusedByWorkers returns how many requests were refused, of those whose last attempt has failed. It reads these
-// exhausted requests, successes of circuit breakers, answered requests, invalid requests, and retries.
+// refusedByWorkers returns the number of refused requests among requests whose last attempt has failed. Its arguments
+// are these exhausted requests, successes of circuit breakers, answered requests, invalid requests, and retries.
 func refusedByWorkers(rose []float64) float64 {
 	exhausted, attempts := rose[0], rose[1]-rose[2]-rose[3]
 	if exhausted <= 0 || attempts <= 0 {
@@ -175,8 +174,8 @@ func refusedByWorkers(rose []float64) float64 {
 }
 
 // routerRows returns the rows of SGLang's first router and of the vLLM project's fork. Both routers count a request
-// when its answer begins with 2xx. Otherwise the routers count a request when its last attempt has failed, or at once
-// if a retry is pointless. Each attempt that finds no worker also counts as an error.
+// when its answer begins with 2xx. Other requests count when the last attempt has failed, or at once if a retry is
+// pointless. Each attempt without a worker also counts as an error.
 func routerRows(prefix string) []Row {
 	requests := Row{To: metrics.Requests, Is: scrape.Counter, Where: asks("route"), Quality: metrics.Approximate}
 	began, failed, wrong := requests, requests, requests
@@ -197,14 +196,14 @@ func routerRows(prefix string) []Row {
 	}
 }
 
-// routerLacks explains why routers lack quantities: their durations end before a stream begins.
+// routerLacks explains why routers lack quantities. Their durations end before a stream begins.
 func routerLacks(rows []Row) map[*metrics.Family]string {
 	return reasons(lacks("its durations end with the header of an answer", []*metrics.Family{metrics.RequestDuration}), others(noSource, rows))
 }
 
-// workerRows returns the rows of a router's workers, by its gauges of their health and of their circuit breakers. A
-// half-open breaker lets requests through. breaker and all, which counts the workers, are empty if the metrics page
-// lacks them.
+// workerRows returns the rows of a router's workers, from the gauges of their health and of their circuit breakers. A
+// half-open breaker lets requests through. all counts the workers. breaker and all are empty if the metrics page lacks
+// these gauges.
 func workerRows(health, breaker, all, why string) (rows []Row) {
 	row := Row{To: metrics.GatewayWorkers, From: health, Is: scrape.Gauge, Absent: "no worker has been registered yet, or not in this release"}
 	if row.Why = why; why != "" {
@@ -228,7 +227,7 @@ func workerRows(health, breaker, all, why string) (rows []Row) {
 }
 
 // workersThat returns a Fold that counts the workers that get no requests for a given reason. If a router has more
-// series than workers, some series belong to workers that have left.
+// series than workers, some of the series belong to former workers.
 func workersThat(health, breaker, all, reason string) func([]Member) (float64, bool) {
 	return func(in []Member) (n float64, ok bool) {
 		open, total := map[string]bool{}, -1.

@@ -8,9 +8,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// tei reads Hugging Face's text-embeddings-inference: embeddings, rerankers and classifiers. One request may have many
-// inputs. te_request_* count requests; te_embed_* and te_predict_* count inputs, as many per request as its batch has.
-// Only te_request_* are read.
+// tei reads Hugging Face's text-embeddings-inference, which serves embeddings, rerankers and classifiers. One request
+// may have many inputs. Only te_request_* count requests, so only they are read. te_embed_* and te_predict_* count
+// every input of a request's batch.
 var tei = Dialect{
 	Runtime:   metrics.TEI,
 	Source:    "text-embeddings-inference router/src/{http,grpc}/server.rs, router/src/lib.rs, core/src/{infer,queue,tokenization}.rs",

@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// tgi reads Hugging Face Text Generation Inference. Its metrics page has no label for the model, no suffix on counters and durations, and
-// nothing about first tokens or the KV cache.
+// tgi reads Hugging Face Text Generation Inference. Its metrics page has no label for the model. Counters and durations
+// have no suffix. First tokens and the KV cache are missing.
 var tgi = Dialect{
 	Runtime: metrics.TGI,
 	Source:  "text-generation-inference router/src/server.rs, router/src/infer, backends/{v2,v3}",

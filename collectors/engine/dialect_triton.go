@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Triton's metrics page joins the server's own families, which count requests for any model, with those of the backend
-// that runs the model. Each backend has its own dialect; all dialects share the core's rows.
+// Triton's metrics page joins the server's own families, which count requests for any model, with the families of the
+// backend that runs the model. Each backend has its own dialect. All dialects share the core's rows.
 
 const (
 	trtRequests = "nv_trt_llm_request_metrics"
@@ -52,8 +52,8 @@ var tritonTRTLLM = Dialect{
 			To: metrics.RequestsWaiting, From: trtRequests, Is: scrape.Gauge, Where: is("request_type", "active", "scheduled"), Since: "0.7.0",
 			Fold: activeNotScheduled, Quality: metrics.Derived, Why: "active minus scheduled requests",
 		},
-		// The backend writes its JSON keys into label slots by position, so a missing key shifts all values behind
-		// it. Block counts that do not add up are ignored.
+		// The backend assigns its JSON keys to labels by position, so a missing key shifts all later values. Block counts
+		// that do not add up are ignored.
 		{
 			To: metrics.KVCacheUsage, From: trtBlocks, Is: scrape.Gauge, Since: "0.7.0", Fold: blocksUsed,
 			Quality: metrics.Derived, Why: "used over max blocks, when used and free add up to max, or to one more or less",
@@ -98,7 +98,7 @@ var tritonVLLM = Dialect{
 	APIPorts:  tritonPorts,
 	Rows: slices.Concat([]Row{
 		{To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: scrape.Histogram},
-		// The time between engine steps, as in the vLLM releases of that time.
+		// This is the time between engine steps, as in the vLLM releases of that time.
 		{To: metrics.InterTokenLatency, From: "vllm:time_per_output_token_seconds", Is: scrape.Histogram},
 		{To: metrics.RequestDuration, From: "vllm:e2e_request_latency_seconds", Is: scrape.Histogram},
 		{To: metrics.RequestPromptTokens, From: "vllm:request_prompt_tokens", Is: scrape.Histogram},
@@ -109,7 +109,7 @@ var tritonVLLM = Dialect{
 	Missing: tritonMissing,
 }
 
-// triton reads Triton with any other backend: only the server's own families.
+// triton reads Triton with any other backend. It reads only the server's own families.
 var triton = Dialect{
 	Runtime: metrics.Triton,
 	Costs:   tritonCosts,
@@ -128,11 +128,10 @@ var triton = Dialect{
 	Missing:     reasons(tritonMissing, lacks(durationsSummed, []*metrics.Family{metrics.RequestDuration})),
 }
 
-// tritonServer has no metric, because the core already has a gauge of pending requests, which counts requests as they
-// arrive.
+// tritonServer has no metric. The core already has a gauge of pending requests, which counts requests when they arrive.
 var tritonServer = &Server{Lacks: "no metrics of the process, and only requests before the backend"}
 
-// tritonPorts maps the port of the metrics page, 8002, to that of the API that describes models, 8000.
+// tritonPorts maps the metrics port, 8002, to the port of the API that describes models, 8000.
 var tritonPorts = map[string]string{"8002": "8000"}
 
 var tritonLabels = []metrics.Carry{{From: "model", To: metrics.LabelModel}}
@@ -140,8 +139,7 @@ var tritonLabels = []metrics.Carry{{From: "model", To: metrics.LabelModel}}
 var tritonCosts = map[string]string{"needs --metrics-config histogram_latencies=true": "optional: one more histogram for each model " +
 	"on the page"}
 
-// tritonCore holds the rows of the server itself. Its durations are sums in microseconds, which yield no
-// distribution.
+// tritonCore holds the rows of the server itself. Its durations are sums in microseconds, so they have no distribution.
 var tritonCore = []Row{
 	{
 		To: metrics.TimeToFirstToken, From: "nv_inference_first_response_histogram_ms", Is: scrape.Histogram, Scale: metrics.Millis,
@@ -191,7 +189,7 @@ func tritonChains(ctx context.Context, get Getter, models []string) (map[string]
 				Value string `json:"string_value"`
 			} `json:"parameters"`
 		}
-		if url.PathEscape(model) != model || strings.Trim(model, ".") == "" { // the metrics page must not determine the path of the request
+		if url.PathEscape(model) != model || strings.Trim(model, ".") == "" { // the metrics page must not choose the path of the request
 			return nil, fmt.Errorf("%q is not a model name", model)
 		}
 		path := "/v2/models/" + model + "/config"
@@ -215,16 +213,16 @@ func tritonChains(ctx context.Context, get Getter, models []string) (map[string]
 	return chains, nil
 }
 
-// add adds a model to a list once, if the server has it.
+// add adds a model to a list once, if the server has the model.
 func (Chain) add(to *[]string, model string, models []string) {
 	if _, ok := slices.BinarySearch(models, model); ok && !slices.Contains(*to, model) {
 		*to = append(*to, model)
 	}
 }
 
-// modelsOf lets only two kinds of models count: models that the backend's families name, and unrelated models. The core counts one
-// request through an ensemble several times: under the ensemble, its pre- and postprocessing, and the model itself.
-// Only the model counts here.
+// modelsOf counts only two kinds of models: models that the backend's families name, and unrelated models. The core
+// counts one request through an ensemble several times, under the ensemble, under its pre- and postprocessing, and
+// under the model itself. Only the model counts here.
 func modelsOf(families ...string) func(*scrape.Page, Identity) func(string) string {
 	return func(p *scrape.Page, id Identity) func(string) string {
 		models := map[string]bool{}
@@ -242,7 +240,7 @@ func modelsOf(families ...string) func(*scrape.Page, Identity) func(string) stri
 				return model
 			case !known || leads(id.Chains, model, models, map[string]bool{}):
 				return ""
-			case hidden && c.Code: // the model may be a part of a model that calls others and names only some of them
+			case hidden && c.Code: // the model may be a part of a model that calls more models than it names
 				return ""
 			}
 			return counts(model)
@@ -261,8 +259,8 @@ func leads(chains map[string]Chain, model string, to, seen map[string]bool) bool
 	})
 }
 
-// tritonModels lets all models count except the steps of ensembles, which are parts of the ensemble that a client asks
-// for. A step of several ensembles counts for none of them.
+// tritonModels counts all models except the steps of ensembles, because clients request the ensemble. A step of several
+// ensembles counts for none of them.
 func tritonModels(chains map[string]Chain) func(string) string {
 	ensembles := map[string][]string{}
 	for ensemble, c := range chains {
@@ -285,8 +283,8 @@ func tritonModels(chains map[string]Chain) func(string) string {
 	}
 }
 
-// askedFor lets only the models that clients request count. If it is unknown which models clients request, only a model
-// with the usual name of an ensemble counts.
+// askedFor counts only the models that clients request. If these models are unknown, only a model with the usual name
+// of an ensemble counts.
 func askedFor(p *scrape.Page, id Identity) func(string) string {
 	if id.Chains != nil {
 		return tritonModels(id.Chains)

@@ -8,7 +8,7 @@ import (
 )
 
 // trtllm reads trtllm-serve. Releases 1.1 and 1.2 have five families without prefix or model. From 1.3 on, the families
-// have a prefix, and there are also gauges, which need enable_iter_perf_stats and carry the pid of each process.
+// have a prefix. There are then also gauges, which need enable_iter_perf_stats and have the pid of each process.
 var trtllm = Dialect{
 	Runtime: metrics.TensorRTLLM,
 	Source:  "TensorRT-LLM tensorrt_llm/metrics/collector.py, tensorrt_llm/serve/openai_server.py",
@@ -20,7 +20,7 @@ var trtllm = Dialect{
 			p.Has("e2e_request_latency_seconds") && !p.LabelValues("e2e_request_latency_seconds", "engine_type")[""]
 	},
 	Drains: &Drains{Owner: trtllmOwner, Instead: "trtllm-serve has no " + trtllmPath + ": start it with return_perf_metrics: true"},
-	Restore: func(byName map[string]*scrape.Family) { // Dynamo wrote a colon before TensorRT-LLM had a prefix of its own
+	Restore: func(byName map[string]*scrape.Family) { // Dynamo wrote a colon in releases before TensorRT-LLM had a prefix
 		for _, f := range byName {
 			if rest, ok := strings.CutPrefix(f.Name, "trtllm:"); ok {
 				f.Name = "trtllm_" + rest
@@ -125,8 +125,8 @@ var trtllm = Dialect{
 			Carry: []metrics.Carry{{From: "http_code", To: metrics.LabelOutcome, Map: httpOutcome}},
 		},
 
-		// Hits and queries come from the same pair of sources, either tokens or blocks, because a ratio of tokens to
-		// blocks would be wrong.
+		// Hits and queries come from the same pair of sources, either tokens or blocks. A ratio of tokens to blocks would be
+		// wrong.
 		{
 			To: metrics.PrefixCacheQueryTokens, From: "trtllm_prompt_cached_tokens_total", With: []string{"trtllm_prompt_tokens_total"},
 			Is: scrape.Counter, Since: "1.3.0rc10",
@@ -191,7 +191,7 @@ var trtllm = Dialect{
 			To: metrics.RequestsSwapped, From: "trtllm_num_paused_requests", Is: scrape.Gauge, Since: "1.3.0rc10",
 			Absent: "needs enable_iter_perf_stats: true",
 		},
-		// A limit on active requests, which are the running requests.
+		// This is a limit on active requests, which are the running requests.
 		{
 			To: metrics.RequestsRunningLimit, From: "trtllm_max_num_active_requests", Is: scrape.Gauge, Since: "1.3.0rc10",
 			Absent: "needs enable_iter_perf_stats: true",

@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// vllm reads vLLM's own metrics page: V0 and V1, one or several API servers, data-parallel ranks, and the renamed copies that Ray and
-// OpenTelemetry make.
+// vllm reads vLLM's own metrics page, of V0 and V1, with one or several API servers and data-parallel ranks. It also
+// reads the renamed copies of Ray and OpenTelemetry.
 var vllm = Dialect{
 	Runtime: metrics.VLLM,
 	Source: "vllm/engine/metrics.py (V0), vllm/v1/metrics/loggers.py, v1/spec_decode/metrics.py, " +
@@ -28,8 +28,8 @@ var vllm = Dialect{
 		return p.HasPrefix("vllm:") && !p.HasPrefix("nv_")
 	},
 	Restore: func(byName map[string]*scrape.Family) {
-		colon("vllm", "vllm_router_")(byName) // except for names that vLLM's router itself writes
-		for _, f := range byName {            // Aphrodite is vLLM under its own prefix, release by release
+		colon("vllm", "vllm_router_")(byName) // vLLM's router itself writes the excepted names
+		for _, f := range byName {            // Aphrodite copies each release of vLLM, with another prefix
 			if rest, ok := strings.CutPrefix(f.Name, "aphrodite:"); ok {
 				f.Name = "vllm:" + rest
 			}
@@ -40,13 +40,13 @@ var vllm = Dialect{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "engine", To: metrics.LabelDPRank}, // the data-parallel rank, since v0.8.3
 		{From: "ReplicaId", To: metrics.LabelReplica},
-		{From: "WorkerId", To: metrics.LabelReplica}, // Ray's label, formerly ReplicaId; if both exist, the label that changes with each start
+		{From: "WorkerId", To: metrics.LabelReplica}, // Ray's label, formerly ReplicaId; the label that changes with each start counts
 	},
-	// Several API servers publish the gauges of the same engine, v0.9.2 to v0.11.0 (vllm#28792). A dead server leaves
-	// its last value behind, usually zero.
+	// Several API servers publish the gauges of the same engine, from v0.9.2 to v0.11.0 (vllm#28792). A dead server leaves
+	// its last value behind, which is usually zero.
 	Replicas: []string{"pid"},
-	// The engine updates its gauges after each step, so they miss requests that arrive while the engine hangs. The metrics
-	// pages of several API servers, and of Ray's exporter, show no open files.
+	// The engine updates its gauges after each step, so requests that arrive while the engine hangs are missing. The
+	// metrics pages of several API servers, and of Ray's exporter, have no open files.
 	Server: &Server{
 		Files:    Source{Name: "process_open_fds", Is: scrape.Gauge},
 		Answered: Source{Name: "http_requests_total", Is: scrape.Counter, Where: answersOK},
@@ -75,7 +75,7 @@ var vllm = Dialect{
 			To: metrics.InterTokenLatency, From: "vllm:inter_token_latency_seconds", Is: scrape.Histogram, Counted: metrics.CountedStep,
 			Since: "0.10.2",
 		},
-		// Despite "per output token", the old name holds the time between engine steps, like the new one.
+		// Despite "per output token", both the old and the new name have the time between engine steps.
 		{
 			To: metrics.InterTokenLatency, From: "vllm:time_per_output_token_seconds", Is: scrape.Histogram, Counted: metrics.CountedStep,
 			Since: "0.3.1", Until: "0.14.x",
@@ -149,8 +149,8 @@ var vllm = Dialect{
 		{
 			To: metrics.Requests, From: "vllm:request_success_total", Is: scrape.Counter, Since: "0.4.2",
 			Absent: noFinish,
-			// Despite its name, this metric counts every finish, including errors. V1 has a series for aborts but never
-			// counts one (vllm#31503, #55634).
+			// Despite its name, this metric counts every end of a request, including errors. V1 has a series for aborts but
+			// never counts an abort (vllm#31503, #55634).
 			Uncounted: map[metrics.Outcome]string{metrics.OutcomeAbort: "vLLM counts no request that its client left, and its HTTP server has " +
 				"counted no answer on this page"},
 			Carry: []metrics.Carry{
@@ -223,8 +223,8 @@ var vllm = Dialect{
 			Absent: "no NIXL connector",
 		},
 
-		// Offloading to host memory. kv_offload_total_* is read if load and store are absent: it reports their sum, under the
-		// names before 0.24, which the CPU offload still writes.
+		// These rows are about offloading to host memory. kv_offload_total_* is read if load and store are absent. It has
+		// their sum, under the names before 0.24, which the CPU offload still uses.
 		{
 			To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_load_bytes_total", Is: scrape.Counter, Since: "0.24",
 			Set: tier(metrics.TierHost, metrics.Fetch), Absent: noOffload,
@@ -314,7 +314,7 @@ var vllm = Dialect{
 		{
 			To: metrics.KVTierHitTokens, From: "vllm:prompt_tokens_cached_by_source_total", Is: scrape.Counter, Since: "0.32.0",
 			Where: matching(labels.MatchNotEqual, "source", "device"),
-			// also 0 without any tier
+			// The value is also 0 without any tier.
 			Carry: hitSource, Fold: aboveZero("vllm:prompt_tokens_cached_by_source_total"), Absent: noOffload, NoValue: noOffload,
 		},
 		{
@@ -351,7 +351,7 @@ var vllm = Dialect{
 			Where: is("outcome", "dropped_cpu_full"),
 			Set:   tier(metrics.TierHost), Plus: true, Absent: noOffload,
 		},
-		// This gauge is not the fill level of the tier, for which vLLM has had no gauge since V0.
+		// This gauge is not the fill level of the tier. vLLM has had no gauge of the fill level since V0.
 		{
 			To: metrics.KVTierPinned, From: "vllm:kv_offload_cpu_cache_usage_perc", Is: scrape.Gauge, Since: "0.24",
 			Set: tier(metrics.TierHost), Absent: noOffload,
@@ -491,8 +491,8 @@ var (
 	}
 )
 
-// vLLM's HTTP server and its engine both count the same requests. The server counts a request by status class when its
-// answer ends. The engine counts the request shortly before, when it has finished. A request whose client leaves never
+// vLLM's HTTP server and its engine count the same requests. The engine counts a request when it has finished. Shortly
+// afterwards, the server counts the request by status class, when its answer ends. A request whose client leaves never
 // finishes.
 var (
 	answersOK = slices.Concat(is("method", "POST"), is("status", "2xx", "200"), matching(labels.MatchRegexp, "handler",
@@ -507,13 +507,13 @@ var (
 	completed = Count{From: "vllm:request_params_n", Is: scrape.Histogram} // once per request, however many answers it requested
 )
 
-// left counts the requests that the server answered 200 and the engine never finished. V1 counts no aborts. Refusals
-// are matched with the 5xx answers of the same interval. Only surplus refusals count as streams that were answered 200.
+// left counts the requests that the server answered 200 and the engine never finished, because V1 counts no aborts. Refusals are matched
+// with the 5xx answers of the same interval. Additional refusals count as streams that were answered 200.
 func left(rose []float64) float64 { return rose[0] - rose[1] - max(0, rose[2]-rose[3]) - rose[4] }
 
-// failedBeyond returns a row that adds the server's 5xx answers, minus the requests that the engine itself failed or
-// refused in the same interval. If both may count the same requests, the larger number counts: never more than failed,
-// and at least half.
+// failedBeyond returns a row that adds the server's 5xx answers, minus the requests that the engine failed or refused
+// in the same interval. If both may count the same requests, the larger number counts. The result is never more than
+// the failed requests, and at least half of them.
 func failedBeyond(since, until string, as metrics.Outcome, why string) Row {
 	return Row{
 		To: metrics.Requests, From: "http_requests_total", Is: scrape.Counter, Since: since, Until: until, Where: answers5xx,
@@ -526,7 +526,7 @@ func failedBeyond(since, until string, as metrics.Outcome, why string) Row {
 const largerOf = "per interval, the larger of the server's 5xx answers and the engine's failed or refused requests, because both may " +
 	"count the same requests"
 
-// Reasons why quantities that depend on a flag are absent.
+// These are the reasons why quantities that depend on a flag are absent.
 const (
 	noOffload = "no KV offloading, or no such event yet"
 	needsMFU  = "needs --enable-mfu-metrics"
@@ -542,7 +542,7 @@ var transferType = []metrics.Carry{{From: "transfer_type", To: metrics.LabelOper
 	"GPU_to_CPU": string(metrics.Store),
 }, "")}}
 
-// secondaryTier maps a tier below the host's memory, named by its position and kind: 1:fs.
+// secondaryTier maps a tier below the host's memory. Position and kind name the tier, as in 1:fs.
 var secondaryTier = []metrics.Carry{{From: "tier", To: metrics.LabelTier, Map: func(s string) string {
 	if _, kind, _ := strings.Cut(s, ":"); kind == "fs" {
 		return string(metrics.TierDisk)
@@ -550,14 +550,14 @@ var secondaryTier = []metrics.Carry{{From: "tier", To: metrics.LabelTier, Map: f
 	return string(metrics.TierStorage)
 }}}
 
-// hitSource maps where cached prompt tokens came from. A source without a name in vLLM is some kind of storage.
+// hitSource maps the source of cached prompt tokens. A source without a name in vLLM is some kind of storage.
 var hitSource = []metrics.Carry{{From: "source", To: metrics.LabelTier, Map: values(map[string]string{
 	"host": string(metrics.TierHost),
 	"disk": string(metrics.TierDisk),
 	"p2p":  string(metrics.TierRemote),
 }, string(metrics.TierStorage))}}
 
-// Operations of the Mooncake store that move KV cache; the others look up keys.
+// These operations of the Mooncake store move KV cache. All other operations look up keys.
 var (
 	mooncakeMoves     = slices.Concat(is("operation", "save_put", "load_get"), is("status", "ok"))
 	mooncakeOperation = []metrics.Carry{{From: "operation", To: metrics.LabelOperation, Map: values(map[string]string{
@@ -566,8 +566,8 @@ var (
 	}, "")}}
 )
 
-// kvCapacity reads the size of the KV cache from the labels of cache_config_info: in tokens if vLLM reports them
-// (v0.24), otherwise blocks times tokens per block. Early V1 printed num_gpu_blocks="None".
+// kvCapacity reads the size of the KV cache from the labels of cache_config_info. It reads tokens if vLLM reports
+// tokens (v0.24), and otherwise multiplies blocks by tokens per block. Early V1 printed num_gpu_blocks="None".
 func kvCapacity(in []Member) (float64, bool) {
 	var total float64
 	for _, m := range in {
@@ -580,8 +580,8 @@ func kvCapacity(in []Member) (float64, bool) {
 	return total, total > 0
 }
 
-// blocksInTokens converts the block counts of vLLM before v0.9.0 (vllm#18003), which later releases
-// kept under the same name in tokens.
+// blocksInTokens converts the block counts of vLLM before v0.9.0 (vllm#18003). Later releases count tokens under the
+// same name.
 func blocksInTokens(counter string) func([]Member) (float64, bool) {
 	return func(in []Member) (tokens float64, ok bool) {
 		blocks, ok := largest(in, counter)
@@ -594,8 +594,8 @@ func blocksInTokens(counter string) func([]Member) (float64, bool) {
 	}
 }
 
-// lorasOf returns the adapters that a series of lora_requests_info lists. In the V1 engine, both of its labels list all
-// adapters whose requests have run and have not ended. So an adapter that only waiting requests need is not listed
+// lorasOf returns the adapters in a series of lora_requests_info. In the V1 engine, both labels list the adapters of
+// all requests that have run and have not ended. So an adapter that only waiting requests need is not listed
 // (v1/metrics/stats.py, LoRARequestStates).
 func lorasOf(ls labels.Labels) (all []string) {
 	for _, label := range []string{loraRunning, "waiting_lora_adapters"} {
@@ -608,7 +608,7 @@ func lorasOf(ls labels.Labels) (all []string) {
 	return all
 }
 
-// loraInfo lists adapters in its labels, and has the time of its last update as its value.
+// loraInfo lists adapters in its labels. Its value is the time of its last update.
 const (
 	loraInfo    = "vllm:lora_requests_info"
 	loraRunning = "running_lora_adapters"
@@ -618,8 +618,8 @@ func namesIn(ls labels.Labels, label string) []string {
 	return strings.FieldsFunc(ls.Get(label), func(r rune) bool { return r == ',' })
 }
 
-// lorasRunning counts the adapters that the newest lora_requests_info series lists as running. Each combination of
-// adapters that ever ran leaves a series behind, whose value is the time of its last update. If several series are equally
+// lorasRunning counts the running adapters in the newest series of lora_requests_info. Each combination of adapters
+// that ever ran leaves a series behind, and its value is the time of its last update. If several series are equally
 // new, the largest combination counts.
 func lorasRunning(in []Member) (float64, bool) {
 	last, known := newest(in)
@@ -632,8 +632,8 @@ func lorasRunning(in []Member) (float64, bool) {
 	return float64(most), known
 }
 
-// lorasContended counts the adapters that lora_requests_info lists within a minute, if not all of them fit into a batch
-// and requests wait; otherwise it returns 0.
+// lorasContended counts the adapters in lora_requests_info within a minute, while not all of them fit into a batch and
+// requests wait. Otherwise it returns 0.
 func lorasContended(in []Member) (float64, bool) {
 	var infos []Member
 	waiting := 0.0
@@ -665,8 +665,8 @@ func lorasRequested(in []Member) (float64, bool) {
 	return float64(len(all)), known
 }
 
-// newest returns the time of the newest series. With several API servers, the series is the sum of their times, so the
-// time is unknown.
+// newest returns the time of the newest series. With several API servers, the value of a series is the sum of several
+// times, so the time is unknown.
 func newest(in []Member) (last float64, known bool) {
 	for _, m := range in {
 		last = max(last, m.Value)
@@ -685,7 +685,7 @@ func loraSlots(in []Member) (slots float64, ok bool) {
 	return slots, slots > 0
 }
 
-// aboveZero adds up the members of some families; absent while the sum is zero.
+// aboveZero adds up the members of some families. It has no result while the sum is zero.
 func aboveZero(families ...string) func([]Member) (float64, bool) {
 	return func(in []Member) (float64, bool) {
 		total, ok := sum(families...)(in)

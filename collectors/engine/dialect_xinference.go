@@ -5,9 +5,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// xinference reads the metrics exporter of an Xinference worker, which counts the calls to its models of any kind.
-// If the metrics page has an engine's own families, that engine is read instead; a supervisor's metrics page has no
-// data about requests.
+// xinference reads the metrics exporter of an Xinference worker. It counts the calls to its models of any kind. If the
+// metrics page has an engine's own families, that engine is read instead. A supervisor's metrics page has no data about
+// requests.
 var xinference = Dialect{
 	Runtime: metrics.Xinference,
 	Source:  "xinference/core/metrics.py, core/model.py, Xinference's monitoring documentation",
@@ -21,12 +21,12 @@ var xinference = Dialect{
 		},
 	},
 	Labels: []metrics.Carry{
-		{From: "model", To: metrics.LabelModel}, // the uid by which clients ask for the model
+		{From: "model", To: metrics.LabelModel}, // uid by which clients request the model
 		{From: "model_uid", To: metrics.LabelModel},
 		{From: "replica_index", To: metrics.LabelReplica},
 	},
-	// The actor around the model counts the calls in progress. Some releases count them only with a limit, and
-	// otherwise show 0, which proves nothing.
+	// The actor around the model counts the calls in progress. Some releases count them only with a limit. Without a
+	// limit, they show 0, which proves nothing.
 	Server: &Server{Active: Source{Name: "xinference:model_serve_count", Is: scrape.Gauge}},
 	Rows: []Row{
 		{

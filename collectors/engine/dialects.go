@@ -6,8 +6,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// builtin lists the known dialects. If a metrics page speaks several dialects, the first one names the engine in the
-// series about the metrics page itself. Gateways come last; if several gateways match, only the first is read.
+// builtin lists the known dialects. If several dialects match a metrics page, the first names the engine in the series
+// about the metrics page itself. Gateways come last. If several gateways match, only the first is read.
 var builtin = []*Dialect{
 	&vllm,
 	&tei, // before tgi, because both have /info, and tei recognises its own answer
@@ -49,8 +49,8 @@ var builtin = []*Dialect{
 // Known returns the dialects that need no configuration. Callers must not change the dialects.
 func Known() []*Dialect { return slices.Clone(builtin) }
 
-// Cost describes what a flag costs the engine, if the reason for an absent metric names that flag; empty if the cost is
-// not known.
+// Cost describes what a flag costs the engine, if the reason for an absent metric names this flag. It is empty if the
+// cost is unknown.
 func Cost(runtime metrics.Runtime, reason string) string {
 	for _, d := range builtin {
 		if d.Runtime == runtime && d.Costs[reason] != "" {

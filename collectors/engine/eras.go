@@ -10,7 +10,7 @@ import (
 
 // An Era spans consecutive versions of an engine that have the same sources for every quantity.
 type Era struct {
-	// Since is the first version. It is empty if the dialect's table does not name it.
+	// Since is the first version. It is empty if no row of the dialect names this version.
 	Since string
 	// Rows holds the sources of each quantity, in the order in which they are tried. A quantity without rows is not
 	// reported.
@@ -32,7 +32,7 @@ func (d *Dialect) Eras() []Era {
 	return eras
 }
 
-// changes lists the versions in which a row of the dialect begins or ceases to apply.
+// changes lists the versions in which a row of the dialect begins to apply or no longer applies.
 func (d *Dialect) changes() (all []Version) {
 	for i := range d.Rows {
 		if v, ok := ParseVersion(d.Rows[i].Since); ok {
@@ -50,7 +50,7 @@ func (d *Dialect) changes() (all []Version) {
 func (d *Dialect) era(v Version) Era {
 	e := Era{Since: v.text, Rows: map[*metrics.Family][]*Row{}}
 	for to, rows := range quantities(d) {
-		sure := false // further rows apply only to metrics pages that lack a source of their version
+		sure := false // the following rows apply only to metrics pages that lack a source of their version
 		for _, r := range rows {
 			if (r.Plus || !sure) && exactly(v).overlaps(r.Since, r.Until) {
 				e.Rows[to] = append(e.Rows[to], r)
@@ -70,7 +70,7 @@ func equalRows(a, b map[*metrics.Family][]*Row) bool {
 	return true
 }
 
-// next returns the earliest version that can follow v: a patch release, or the first release after the line 0.11.x.
+// next returns the earliest version after v: a patch release, or the first release after the line 0.11.x.
 func (v Version) next() Version {
 	part := func(i int) string { return strconv.Itoa(v.parts[i]) }
 	up := func(i int) string { return strconv.Itoa(v.parts[i] + 1) }

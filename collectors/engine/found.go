@@ -15,9 +15,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// With returns a collector that also reads the found targets, besides the configured ones. A target that was already
-// read continues without a gap: it keeps its state, and a scrape in progress ends normally. A found target at the
-// server of a configured target is left out. The error names targets that are invalid; the others are read.
+// With returns a collector that reads the found targets as well as the configured targets. A target that was already
+// read keeps its state, and its scrape in progress ends normally. A found target at the server of a configured target
+// is left out. The error names invalid targets. All other targets are read.
 func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 	next := &Collector{configured: c.configured, targets: slices.Clone(c.configured), dialects: c.dialects, config: c.config}
 	var failed []error
@@ -44,19 +44,19 @@ func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 	return next, errors.Join(failed...)
 }
 
-// departure is a model that an engine served when it was last read, and that engine.
+// departure is a model that an engine served when it was last read. It also names the engine.
 type departure struct {
 	server string
 	at     time.Time
 }
 
-// Limits on the data that is kept about engines that are no longer found.
+// These limits apply to the data about engines that are no longer found.
 const (
 	leftFor  = time.Hour
 	mostLeft = 256
 )
 
-// leave returns, by series, the departures of the last hour once next replaces c, except for servers that are back.
+// leave returns the departures of the last hour when next replaces c. The keys are series. Servers that are back are left out.
 func (c *Collector) leave(next *Collector) map[string]departure {
 	all := maps.Clone(c.left)
 	for _, t := range c.targets {
@@ -93,8 +93,8 @@ func (c *Collector) departed() *snapshot {
 	return s
 }
 
-// sameTarget reports whether two descriptions are of the same target. The digest of an image appears once the container
-// runs, and does not make the target another engine.
+// sameTarget reports whether two descriptions are of the same target. They may differ in the image's digest, because
+// the digest appears only once the container runs.
 func sameTarget(a, b TargetConfig) bool {
 	a.Image, b.Image = "", ""
 	return reflect.DeepEqual(a, b)
@@ -115,7 +115,7 @@ func (c *Collector) reads(address string) bool {
 	return err == nil && slices.ContainsFunc(c.targets, func(t *target) bool { return scrape.SameServer(t.At.Base.Host, u.Host) })
 }
 
-// Probe asks once which engine answers at a target, without making it a target. A gateway is not an engine.
+// Probe finds out which engine answers at a target. The target is not read again. A gateway does not count as an engine.
 func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error) {
 	silent := *c.config
 	silent.Log, silent.Ledger = slog.New(slog.DiscardHandler), NewLedger(c.config.Now())
@@ -134,9 +134,9 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 	return e, nil
 }
 
-// Look reads the metrics page of an offer's target now and returns what is known about its engine. If the offer names
-// no server, all targets at its host and port are read. The first target counts, and it counts as asleep if any of them
-// sleeps. Look reports false if there is no target.
+// Look reads the metrics page of an offer's target now, and returns the engine's state. If the offer names no server,
+// Look reads all targets at the offer's host and port, and returns the first. This engine counts as asleep if any of
+// them sleeps. If there is no target, known is false.
 func (c *Collector) Look(ctx context.Context, at Offer) (e Engine, known bool) {
 	for _, t := range c.targets {
 		if at.Server == "" && !at.IsAt(t.At.Base.Host) || at.Server != "" && at.Server != t.server {
@@ -160,11 +160,11 @@ func (e Engine) IsEngine() bool {
 	return slices.Contains([]string{"", reasonLoading, reasonDisabled, scrape.JSONMetrics}, e.Reason)
 }
 
-// Gone reports whether an engine that is read does not answer. It is false for a gateway: its loss is an outage,
-// because users reach no engine without it.
+// Gone reports whether an engine that is read no longer answers. For a gateway, Gone is false. Users reach no engine
+// without the gateway, so its loss is an outage.
 func (e Engine) Gone() bool { return e.role != metrics.GatewayRole && !e.Answers() }
 
-// Answers reports whether the server itself answered. A proxy that cannot reach its server did not answer.
+// Answers reports whether the server itself answered. If a proxy answered in place of its server, Answers is false.
 func (e Engine) Answers() bool {
 	return !slices.Contains([]string{
 		scrape.Unreachable, scrape.Timeout, scrape.HTTPStatus + "502", scrape.HTTPStatus + "503",
@@ -172,8 +172,8 @@ func (e Engine) Answers() bool {
 	}, e.Reason)
 }
 
-// Why explains why the answer is not from an engine. The text names the server if it is known, otherwise one of
-// Reasons.
+// Why explains why the answer does not come from an engine. It names the server if the server is known, and otherwise
+// one of Reasons.
 func (e Engine) Why() string {
 	if e.Reason == reasonRouter || e.Reason == reasonNotEngine {
 		return e.Detail

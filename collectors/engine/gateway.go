@@ -13,22 +13,22 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Reasons why gateways lack quantities: either no row reads them, or they appear only with some requests.
+// These reasons explain why gateways lack quantities. No row reads the quantity, or it appears only with some requests.
 const (
 	noSource = "a gateway reports only what it sees of requests"
 	noStream = "no streamed request yet"
 	noUsage  = "no answer has reported its usage yet"
 )
 
-// Concerns reports whether the dialect's servers can have a quantity. Quantities of gateways do not count as missing
-// at an engine or a frontend, unless a row reads them.
+// Concerns reports whether the dialect's servers can have a quantity. An engine or a frontend cannot have the
+// quantities of gateways, unless a row reads them.
 func (d *Dialect) Concerns(f *metrics.Family) bool {
 	return IsQuantity(f) && (f.Owner != metrics.Gateway || d.Role == metrics.GatewayRole ||
 		slices.ContainsFunc(d.Rows, func(r Row) bool { return r.To == f }))
 }
 
 // modelPaths matches the paths at which clients send requests to models. Requests for metrics, health or lists of
-// models, and administrative requests, are not requests to a model. A metrics page may report no path at all.
+// models do not count, and administrative requests do not count. A metrics page may report no path at all.
 const modelPaths = "|.*/(chat/completions|completions|responses(/[^/]+)?|interactions|messages|generate(_stream)?|embeddings|moderations|" +
 	"rerank|score|classify|pooling|invocations|infer|(images|audio|videos)/.+|converse(-stream)?|invoke(-with-response-stream)?)/?|" +
 	".*:(stream)?[gG]enerateContent"
@@ -36,8 +36,8 @@ const modelPaths = "|.*/(chat/completions|completions|responses(/[^/]+)?|interac
 // asks matches series whose label names a path at which clients send requests to models.
 func asks(label string) []*labels.Matcher { return matching(labels.MatchRegexp, label, modelPaths) }
 
-// engineFailures completes a row whose source counts all answers of a gateway. The row counts answers for which an
-// engine answered 5xx. The row begins at zero, because a gateway's counters appear only with their first event.
+// engineFailures completes a row whose source counts all answers of a gateway. The row counts answers with an engine's
+// status 5xx. It starts at zero, because a gateway's counters appear only with their first event.
 func engineFailures(r Row, failed Count) Row {
 	r.To, r.Is = metrics.GatewayEngineFailures, scrape.Counter
 	r.Quality, r.Why = cmp.Or(r.Quality, metrics.Derived), cmp.Or(r.Why, "those of the answers that failed at an engine")
@@ -45,8 +45,8 @@ func engineFailures(r Row, failed Count) Row {
 	return r
 }
 
-// ownPage returns, of the dialects that recognise a metrics page, its owners. On a gateway's metrics page, the families
-// of engines are copies. On an engine's metrics page, the families of a sidecar are not the engine's.
+// ownPage returns the owners of a metrics page, from the dialects that recognise the page. On a gateway's metrics page,
+// the families of engines are copies. On an engine's metrics page, the families of a sidecar are not the engine's.
 func ownPage(found []*Dialect) []*Dialect {
 	gateway := func(d *Dialect) bool { return d.Role == metrics.GatewayRole }
 	if i := slices.IndexFunc(found, func(d *Dialect) bool { return gateway(d) && !d.Sidecar }); i >= 0 {
@@ -58,16 +58,16 @@ func ownPage(found []*Dialect) []*Dialect {
 	return found[:min(1, len(found))]
 }
 
-// otherValue stands for the dropped values of a label.
+// otherValue replaces dropped values of a label.
 const otherValue = "other"
 
-// kept bounds the labels whose values clients or configurations choose: the number of values of each label on a
+// kept limits the number of values of each label on a metrics page. Clients or configurations choose these values.
 // metrics page.
 var kept = map[string]int{metrics.LabelModel: 100, metrics.LabelRoute: 20, metrics.LabelTenant: 20, metrics.LabelPriority: 20, metrics.LabelLora: 20}
 
-// bounded returns the value of a label that clients or configurations choose. The first values are kept for as long as the target is read, and
-// all later values become other. A value never moves from one group to the other, because that would look like a
-// restart.
+// bounded returns the value of a label that clients or configurations choose. It keeps the first values as long as the
+// target is read, and replaces all later values by other. A value never moves between these groups, because that would
+// look like a restart.
 func (t *labelling) bounded(label, value string, maxBytes int) string {
 	most, bound := kept[label]
 	if !bound || value == "" || t.admitted[label][value] {
@@ -90,12 +90,12 @@ func (t *labelling) bounded(label, value string, maxBytes int) string {
 type Shown struct {
 	Family, Label string
 	Where         []*labels.Matcher
-	All           bool // and lists these models before the first request for them
+	All           bool // the family lists these models before their first request
 }
 
-// ownModel returns the model of series without a model's name: the only model on the metrics page. If a server works
-// for several models, its metrics page must also show models without requests, because the only name may be the first
-// model requested.
+// ownModel returns the model of series without a model's name, if the metrics page has only one model. If a server
+// works for several models, its metrics page must also show models without requests. Otherwise, the only name may be
+// that of the first requested model.
 func (c *compiler) ownModel(d *Dialect, otherwise string) string {
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole && !d.Shared {
 		return c.only(d, metrics.LabelModel, otherwise)
@@ -116,10 +116,10 @@ func (c *compiler) ownModel(d *Dialect, otherwise string) string {
 	return own
 }
 
-// known finds the models that a gateway or a frontend serves: models that it reports as served, and models of requests
-// that ended well. A client may have made up all other names. A misspelt name is no model, has no objective, and is
-// never reported as missing. Requests for other names count in other. Once known, a name stays known for as long as the
-// target is read.
+// known finds the models that a gateway or frontend serves. These are the models that it reports as served, and the
+// models of requests that ended well. Clients may have made up all other names, so these names have no objective, are
+// never reported as missing, and count together as other. Once a name is known, it stays known as long as the target is
+// read.
 func (c *compiler) known(d *Dialect) {
 	c.served = nil
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole {
@@ -166,7 +166,7 @@ func (c *compiler) known(d *Dialect) {
 	c.served = all
 }
 
-// addModel adds a model to the metrics page's models. A frontend may have workers for some models and none for others.
+// addModel adds a model to the models of the metrics page. A frontend may have workers for some of its models only.
 func (c *compiler) addModel(d *Dialect, model, info, last string) {
 	one := servedModel{last: last, needs: d.Role == metrics.FrontendRole && c.plan.needsWorkers && model != ""}
 	if f := c.page.Find(d.Ready, scrape.Gauge); one.needs && f != nil {
@@ -198,10 +198,9 @@ func (c *compiler) servesOne() bool {
 	return n <= 1
 }
 
-// workers finds the series that show whether a frontend or a gateway has workers. Without any worker, Dynamo's
-// frontend leaves out the series that reports a model as ready, and keeps the other series of the model. A frontend
-// that has not had a worker yet names no model at all. Releases that do not report whether a model is ready name
-// the models whose workers have registered.
+// workers finds the series that show whether a frontend or a gateway has workers. Without a worker, Dynamo's frontend
+// leaves out the series that reports a model as ready, but keeps the model's other series. Before the first worker, the
+// frontend names no model at all. Releases that report no readiness name the models of the registered workers.
 func (c *compiler) workers(d *Dialect) {
 	if d.Ready == "" {
 		return
@@ -225,7 +224,7 @@ func provesModel(r *Row) bool {
 	return false
 }
 
-// isModel reports whether the server serves a model of this name. An engine serves each model on its metrics page.
+// isModel reports whether the server serves a model of this name. An engine serves every model on its metrics page.
 func (c *compiler) isModel(model string) bool {
 	if c.served == nil || c.served[model] {
 		return true
@@ -234,7 +233,7 @@ func (c *compiler) isModel(model string) bool {
 	return false
 }
 
-// statusCode returns an HTTP status unchanged, and "other" for anything else.
+// statusCode returns an HTTP status unchanged. Anything else becomes "other".
 func statusCode(code string) string {
 	if len(code) == 3 && code[0] >= '1' && code[0] <= '5' && isDigit(code[1]) && isDigit(code[2]) {
 		return code
@@ -255,8 +254,8 @@ func codeOutcome(code string) string {
 	return httpOutcome(code)
 }
 
-// proxyOutcome is codeOutcome for proxies that admit all requests, so that status 503 means that they reached no
-// engine.
+// proxyOutcome is codeOutcome for proxies that admit all requests. For such a proxy, status 503 means that it reached
+// no engine.
 func proxyOutcome(code string) string {
 	if code == "503" {
 		return string(metrics.OutcomeError)
@@ -264,8 +263,8 @@ func proxyOutcome(code string) string {
 	return codeOutcome(code)
 }
 
-// timeoutIsOurs is codeOutcome for gateways whose 408 means that no engine answered in time: Ray Serve, and LiteLLM
-// (litellm.exceptions.Timeout).
+// timeoutIsOurs is codeOutcome for gateways whose status 408 means that no engine answered in time. These gateways are
+// Ray Serve and LiteLLM (litellm.exceptions.Timeout).
 func timeoutIsOurs(code string) string {
 	if code == "408" {
 		return string(metrics.OutcomeError)
@@ -273,8 +272,8 @@ func timeoutIsOurs(code string) string {
 	return codeOutcome(code)
 }
 
-// byStatus returns the rows of answers counted by status: the outcomes of requests, and their status codes. row holds
-// the common part, carry the other labels that split the codes.
+// byStatus returns the rows of answers that are counted by status: the outcomes of requests, and the status codes. row
+// has the common part. carry has the other labels that split the codes.
 func byStatus(row Row, status string, outcome func(string) string, carry ...metrics.Carry) []Row {
 	row.Is, row.Failures, row.Absent = cmp.Or(row.Is, scrape.Counter), SinceAnswer, noFinish
 	requests, responses := row, row
@@ -287,10 +286,10 @@ func byStatus(row Row, status string, outcome func(string) string, carry ...metr
 // rejected returns a Set for rows whose requests were all refused for the same reason.
 func rejected(why metrics.Rejection) []metrics.Label { return waitsFor(string(why)) }
 
-// dropped is a Map for a label that other sources of the same row lack.
+// dropped is a Map that drops a label, because other sources of the same row lack the label.
 func dropped(string) string { return "" }
 
-// without returns a Map that drops the values that a gateway uses for unknown.
+// without returns a Map that drops the values by which a gateway means unknown.
 func without(unknown ...string) func(string) string {
 	return func(s string) string {
 		for _, u := range unknown {

@@ -18,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// exporterPage reads the exporter's own metrics page, on which every quantity already has its name and labels.
+// exporterPage reads the exporter's own metrics page. There, every quantity already has its name and labels.
 var exporterPage = func() *Dialect {
 	d := &Dialect{Recognise: func(p *scrape.Page) bool { return p.HasPrefix("llm_") }}
 	for _, l := range outNames {
@@ -32,13 +32,13 @@ var exporterPage = func() *Dialect {
 	return d
 }()
 
-// Stored is a metrics page as a Prometheus has stored it: series without the text that declares their types.
+// Stored is a metrics page whose series come from a Prometheus. The types of the families are therefore unknown.
 type Stored struct {
 	// Series lists name and labels of the metrics page's series.
 	Series []labels.Labels
-	// Model names the model where the metrics page does not.
+	// Model names the model of series without a model's name.
 	Model string
-	// Server and Fixed hold the labels that the scrape gave the metrics page: its address, and namespace, pod and container.
+	// Server and Fixed hold the labels that the scrape added: the address, and namespace, pod and container.
 	Server string
 	Fixed  map[string]string
 }
@@ -50,11 +50,11 @@ type Line struct {
 	line   line
 
 	plan    *plan
-	tallied map[string]*tallied // values of this line alone, because lines are computed one after another, each over all readings
+	tallied map[string]*tallied // belongs to this line alone, because each line is computed over all readings before the next line
 }
 
-// Lines returns the series that the exporter would serve from the metrics page, including the objectives' events.
-// It returns none for a metrics page that no dialect recognises.
+// Lines returns the series that the exporter would serve from the metrics page, including the objectives' events. If no
+// dialect recognises the metrics page, Lines returns none.
 func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
 	var text []byte
 	for _, series := range s.Series {
@@ -127,7 +127,7 @@ func (l Line) places(terms []term) (all []int) {
 	return all
 }
 
-// Value computes the line from the values of Stored.Series. It keeps these values, so readings must be in order.
+// Value computes the line from the values of Stored.Series. It keeps the values, so readings must be in order of time.
 func (l Line) Value(values []float64) float64 {
 	if l.plan.readsTallies(&l.line) {
 		values = l.plan.tally(time.Time{}, slices.Clone(values), l.tallied)
@@ -135,8 +135,8 @@ func (l Line) Value(values []float64) float64 {
 	return l.line.eval(values)
 }
 
-// Sources returns regular expressions for the names of engines' series for some quantities, as Prometheus stores
-// them: the counts of histograms, also under the names that Ray and OpenTelemetry use.
+// Sources returns regular expressions for the names of engines' series for some quantities, as Prometheus stores the
+// series. For histograms, they match the counts. They also match the names that Ray and OpenTelemetry use.
 func Sources(of ...*metrics.Family) []string {
 	var names []string
 	for _, d := range builtin {

@@ -10,11 +10,11 @@ import (
 )
 
 // Some engines have an HTTP server that counts its own answers. The server's failures are requests that never reached
-// the engine, or that the engine gave up before it could count them. The server's successes are already on the metrics
-// page as finished requests.
+// the engine, or requests that the engine gave up before it counted them. The server's successes are already on the
+// metrics page as finished requests.
 
-// answered returns a row that adds the failed requests among a server's answers, by status and by handler; of is a regular
-// expression for their status.
+// answered returns a row that adds the failed requests among a server's answers, by status and by handler. The argument
+// of is a regular expression for the status.
 func answered(from, status, of, handler, since, why string) Row {
 	return Row{
 		To: metrics.Requests, From: from, Is: scrape.Counter, Since: since, Failures: SinceAnswer, Plus: true,
@@ -31,11 +31,11 @@ const administration = "/health.*|/tokenize|/detokenize|/(v1/)?(un)?load_lora_ad
 	"/reset_.*|/flush_cache|/(start|stop)_profile|/(v1/)?loads?|/collective_rpc|/scale_elastic_ep|/is_scaling.*|.*weights.*|/(release|resume)_memory_occupation|" +
 	"/abort_request|/configure_logging|/open_session|/close_session|/(get|set)_.*|/server_info|/model_info"
 
-// httpOutcome maps the status code of a failed request, or its class if an engine groups the codes; empty for a
-// request that did not fail.
+// httpOutcome maps the status code of a failed request. Some engines group the codes, so httpOutcome also maps classes
+// of codes. It returns an empty string for a request that did not fail.
 func httpOutcome(code string) string {
 	switch {
-	case code == "429" || code == "503" || code == "529": // 529 is an overload, as Dynamo answers since 1.3
+	case code == "429" || code == "503" || code == "529": // 529 means overload, in Dynamo since version 1.3
 		return string(metrics.OutcomeRejected)
 	case code == "499":
 		return string(metrics.OutcomeAbort)

@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Identity holds what an engine reports about itself outside its metrics page. The exporter reads it once per start of the engine, never
-// per scrape.
+// Identity holds what an engine reports about itself outside its metrics page. The exporter reads it once per start of
+// the engine, and not in every scrape.
 type Identity struct {
 	// Model is the served model, for engines whose metrics page does not name it.
 	Model string
@@ -19,7 +19,7 @@ type Identity struct {
 	Version string
 	// Locked means that an endpoint requires a key that the exporter lacks.
 	Locked bool
-	// Chains has the chain of each model by name; nil if the server did not answer.
+	// Chains has the chain of each model by name. It is nil if the server did not answer.
 	Chains map[string]Chain
 	// Numbers are quantities that only an endpoint reports.
 	Numbers []Number
@@ -83,8 +83,8 @@ func (id *Identity) askVersion(ctx context.Context, get Getter, path string) err
 	return err
 }
 
-// askModels reads /v1/models. Adapters name the model that they belong to (parent). No model is taken from a list
-// of several models: the list does not show which model writes the metrics page.
+// askModels reads /v1/models. Adapters name the model that they belong to (parent). If the list has several models,
+// askModels takes no model, because the list does not show which model writes the metrics page.
 func (id *Identity) askModels(ctx context.Context, get Getter) error {
 	var models modelList
 	err := get(ctx, "/v1/models", &models)

@@ -13,31 +13,31 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Limits on what a Ledger keeps, because an engine may report anything, and new values each time.
+// These limits apply to the data in a Ledger, because an engine may report any value, and new values each time.
 const (
 	mostReplicas    = 4096
-	mostChanges     = 48              // of a replica in an hour: all of its settings, twice
-	mostCounters    = 4096            // of a metrics endpoint, beyond those of its last metrics page
-	formerModels    = 64              // of a metrics endpoint, whose lost requests are still reported
-	forgetAfter     = 24 * time.Hour  // since a replica or a metrics endpoint was last seen
+	mostChanges     = 48              // changes of a replica in an hour: all settings, twice
+	mostCounters    = 4096            // counters of a metrics endpoint, in addition to those of its last metrics page
+	formerModels    = 64              // models of a metrics endpoint that are gone but whose lost requests are still reported
+	forgetAfter     = 24 * time.Hour  // time since a replica or a metrics endpoint was last seen
 	measuredApart   = 0.05            // difference between two measurements that does not count as a change
-	changesTogether = 5 * time.Minute // between a change and what it explains
-	startsTogether  = 5 * time.Minute // after the exporter's start, an engine without a start time is not new
+	changesTogether = 5 * time.Minute // time between a change and the changes that it explains
+	startsTogether  = 5 * time.Minute // an engine without a start time does not count as new until this long after the exporter's start
 	seenTogether    = 2 * time.Minute
-	believed        = 5 * time.Minute // how long requests count as running without progress, or without all counters of their process
+	believed        = 5 * time.Minute // how long requests count as running without progress, or while counters of their process are missing
 )
 
-// Ledger keeps the settings of each model's replicas, their changes, the restarts of the process at each metrics
-// endpoint, and the tallies of its metrics page, for as long as the exporter runs. A nil Ledger keeps nothing.
+// Ledger keeps, as long as the exporter runs, the settings of each model's replicas and the changes of these settings. It also keeps the
+// restarts of the process at each metrics endpoint, and the tallies of its metrics page. A nil Ledger keeps nothing.
 type Ledger struct {
 	mu       sync.Mutex
 	since    time.Time
 	swept    time.Time // when the ledger last dropped old entries
 	replicas map[groupKey]map[replicaKey]*replica
-	known    int               // replicas
+	known    int               // number of replicas
 	lives    map[string]*lives // by series of llm_engine_restarts_total
 
-	tallying sync.Mutex          // guards the next field: two collectors read a metrics page while the configuration changes
+	tallying sync.Mutex          // guards tallies: while the configuration changes, two collectors read a metrics page
 	tallies  map[string]*tallies // by the address of the metrics page
 }
 
@@ -52,7 +52,7 @@ type tallies struct {
 	of   map[string]*tallied
 }
 
-// tally lets a plan take a reading of a metrics page. The tallies continue when the configuration changes.
+// tally lets a plan read a metrics page into its tallies. The tallies continue when the configuration changes.
 func (l *Ledger) tally(page string, now time.Time, p *plan, values []float64) []float64 {
 	if l == nil {
 		return p.tally(now, values, map[string]*tallied{})
@@ -89,13 +89,13 @@ type Change struct {
 	At       time.Time
 }
 
-// String describes what changed, and when in UTC.
+// String describes the change and its time in UTC.
 func (c Change) String() string {
 	return string(c.Setting) + " " + c.Old + " -> " + c.New + " at " + c.At.UTC().Format("2006-01-02 15:04:05")
 }
 
-// observe records the values with which a replica runs, and returns its last change of each setting. started is the
-// replica's start time; zero if unknown.
+// observe records the values with which a replica runs, and returns the replica's last change of each setting. started
+// is the replica's start time, or zero if the start time is unknown.
 func (l *Ledger) observe(key replicaKey, values map[metrics.Setting]string, started, now time.Time) []Change {
 	if l == nil {
 		return nil
@@ -127,7 +127,7 @@ func (l *Ledger) observe(key replicaKey, values map[metrics.Setting]string, star
 	for setting, value := range values {
 		old, known := r.values[setting]
 		if known && same(setting, old, value) && !(setting == metrics.SettingImage && len(value) > len(old)) {
-			continue // the first measured value stays, because it must not drift in small steps
+			continue // the first measured value stays, so that small steps cannot add up to a large drift
 		}
 		switch {
 		case !known || same(setting, old, value):
@@ -147,8 +147,8 @@ func (l *Ledger) observe(key replicaKey, values map[metrics.Setting]string, star
 	return all
 }
 
-// isNew reports whether a replica that is seen for the first time has started since the ledger began. A replica that does not report its
-// start may have been there before.
+// isNew reports whether a new entry is a replica that started after the ledger began. A replica that does not report
+// its start may have existed before.
 func (l *Ledger) isNew(started, now time.Time) bool {
 	if !started.IsZero() {
 		return started.After(l.since)
@@ -156,8 +156,8 @@ func (l *Ledger) isNew(started, now time.Time) bool {
 	return now.Sub(l.since) > startsTogether
 }
 
-// others returns how the value of a new replica differs from the values of its model's replicas that were seen last. If
-// one of these has the same value, its last change also applies to the new replica.
+// others returns how the value of a new replica differs from the values of those replicas of its model that were seen
+// last. If one of these replicas has the same value, the replica's last change also applies to the new replica.
 func (l *Ledger) others(key replicaKey, setting metrics.Setting, value string) (c Change, differs bool) {
 	var last time.Time
 	for _, r := range l.replicas[key.groupKey] {
@@ -172,7 +172,7 @@ func (l *Ledger) others(key replicaKey, setting metrics.Setting, value string) (
 		case same(setting, v, value):
 			c, differs = r.changes[setting]
 			return c, differs
-		case c.Old == "" || v < c.Old: // the first in order, so that the result does not depend on chance
+		case c.Old == "" || v < c.Old: // the first in order, so that the result is always the same
 			c, differs = Change{Setting: setting, Old: v, New: value}, true
 		}
 	}
@@ -199,23 +199,23 @@ func (r *replica) change(c Change) bool {
 	return true
 }
 
-// lives holds what is known about the processes that wrote a metrics page, one after the other.
+// lives describes the processes that wrote a metrics page one after the other.
 type lives struct {
 	seen     time.Time
-	start    float64            // of the last process, unix time; NaN if it has reported none
-	counters map[string]float64 // counters of the last process by series, including series that the metrics page no longer has
+	start    float64            // start of the last process in unix time; NaN if it has reported none
+	counters map[string]float64 // counters of the last process by series, including series that are no longer on the metrics page
 	restarts float64
 
 	read   time.Time
-	inside map[string]float64 // requests that ran, by series of RequestsLost, when all counters of the process were last read
-	whole  time.Time          // when that was
+	inside map[string]float64 // requests that ran when all counters of the process were last read, by series of RequestsLost
+	whole  time.Time          // time of that reading
 	lost   map[string]float64
 }
 
 // lived records what a reading of a metrics page shows about its process, and returns how often the process has
-// restarted. Without a start time, a process is new if any counter has fallen, even one that reappears long after the
-// restart. Requests that ran inside a process are lost with it. They are not lost if the new process started well
-// before the last reading: then two processes share the address.
+// restarted. Without a start time, a process is new if any counter has fallen. That counter may reappear long after the
+// restart. Requests that ran inside a process are lost with the process. If the new process started well before the
+// last reading, no request is lost, because two processes then share the address.
 func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, float64], inside map[string]float64, now time.Time) float64 {
 	if l == nil {
 		return 0
@@ -255,8 +255,8 @@ func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, 
 	return p.restarts
 }
 
-// holds records how many requests run inside the process. A metrics page that lacks counters of the process is ignored
-// for a while, because it may be that of the next process.
+// holds records how many requests run inside the process. It ignores for a while a metrics page that lacks counters of
+// the process, because such a page may come from the next process.
 func (p *lives) holds(counters iter.Seq2[string, float64], inside map[string]float64, restarted bool, now time.Time) {
 	present := 0
 	for name := range counters {
@@ -275,7 +275,7 @@ func (p *lives) holds(counters iter.Seq2[string, float64], inside map[string]flo
 	}
 }
 
-// lost returns how many requests were lost with the processes at a metrics endpoint, by series.
+// lost returns how many requests were lost with the processes at a metrics endpoint, by series of RequestsLost.
 func (l *Ledger) lost(series string) map[string]float64 {
 	if l == nil {
 		return nil
@@ -288,7 +288,7 @@ func (l *Ledger) lost(series string) map[string]float64 {
 	return nil
 }
 
-// restarts returns how often the process at a metrics endpoint has restarted, as of the last reading; false if there was none.
+// restarts returns how often the process at a metrics endpoint has restarted by the last reading. Without a reading, known is false.
 func (l *Ledger) restarts(series string, now time.Time) (n float64, known bool) {
 	if l == nil {
 		return 0, false
@@ -303,7 +303,7 @@ func (l *Ledger) restarts(series string, now time.Time) (n float64, known bool) 
 	return p.restarts, true
 }
 
-// forget drops the replicas and metrics endpoints that have not been seen for long.
+// forget drops the replicas and metrics endpoints that were last seen long ago.
 func (l *Ledger) forget(now time.Time) {
 	if now.Sub(l.swept) < time.Minute {
 		return
@@ -332,8 +332,8 @@ func same(setting metrics.Setting, a, b string) bool {
 	return numbers && math.Abs(x-y) <= measuredApart*max(x, y)
 }
 
-// grew reports whether a measured value is larger than before by more than equal engines differ. More room for KV cache
-// is no change that anybody has to undo.
+// grew reports whether a measured value has grown by more than the difference between equal engines. More room for KV
+// cache is a change that nobody has to undo.
 func grew(setting metrics.Setting, old, now string) bool {
 	x, y, numbers := measured(old, now)
 	return setting.Measured() && numbers && y > x && !same(setting, old, now)

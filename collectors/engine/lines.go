@@ -54,8 +54,8 @@ func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
 	}
 }
 
-// noneFailed adds a zero for failed and for refused requests, if a row counts them. A server reports an outcome only
-// from its first request on, and the increase of a series does not include its first value.
+// noneFailed adds zeros for failed and refused requests, if a row counts these requests. A server reports an outcome
+// only from its first request on, and the increase of a series does not include the first value.
 func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole && !c.countable.failures {
 		return
@@ -68,7 +68,7 @@ func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
 			continue
 		}
 		for _, out := range shown {
-			out[outOutcome], out[outDPRank] = string(failed.outcome), c.only(d, metrics.LabelDPRank, "") // series of the server, without a rank
+			out[outOutcome], out[outDPRank] = string(failed.outcome), c.only(d, metrics.LabelDPRank, "") // series of the server have no rank
 			if !slices.Contains(shown, out) {
 				shown = append(shown, out)
 				none := line{family: metrics.Requests, text: c.text(metrics.Requests.Name, out), recipe: &recipe{}}
@@ -90,7 +90,7 @@ func (r *Row) counts(outcome metrics.Outcome, status string) bool {
 		})
 }
 
-// sumLine adds up a group. A lasting sum does not fall when its engine restarts.
+// sumLine adds up a group. A lasting sum stays the same when its engine restarts, instead of falling.
 func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []entry, lasts bool) {
 	text := c.text(to.Name, out)
 	named := slices.DeleteFunc(slices.Clone(group), func(e entry) bool { return e.madeUp })
@@ -115,7 +115,7 @@ func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []en
 			ofModels = c.lasting(text+" of models", ofModels)
 		}
 	}
-	if len(named) > 0 { // a name that a client made up does not count as an engine
+	if len(named) > 0 { // a client may have made up a name, so such a name does not count as an engine
 		c.works(to, out, group[0].row.Counted, l)
 		c.loads(to, out, l)
 	}
@@ -137,7 +137,7 @@ func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []en
 	}
 }
 
-// neverCounted explains why no source of entries with one outcome counts the outcome; empty if one does.
+// neverCounted explains why no source of entries with one outcome counts the outcome. It is empty if a source counts the outcome.
 func neverCounted(group []entry) (why string) {
 	for _, e := range group {
 		if why = e.row.Uncounted[metrics.Outcome(e.out[outOutcome])]; why == "" {
@@ -147,7 +147,7 @@ func neverCounted(group []entry) (why string) {
 	return why
 }
 
-// silences returns the outcomes of a quantity for which a zero proves nothing, on any engine of the metrics page.
+// silences returns the outcomes of a quantity whose zero has no meaning on any engine of the metrics page.
 func (c *compiler) silences(d *Dialect, to *metrics.Family, entries []entry) (all []silent) {
 	by := map[string][]entry{}
 	for _, e := range entries {
@@ -168,7 +168,7 @@ func (c *compiler) silences(d *Dialect, to *metrics.Family, entries []entry) (al
 	return all
 }
 
-// companion reports whether the entry comes from a family that the row reads besides its source.
+// companion reports whether the entry comes from another family than the row's source.
 func (e *entry) companion() bool { return e.family != e.row.From }
 
 // agrees reports whether no label of a contradicts b.
@@ -181,7 +181,7 @@ func agrees(a, b [outLabels]string) bool {
 	return true
 }
 
-// dropDetail removes the entries of a breakdown (per priority) if the total is there, too.
+// dropDetail removes the entries of a breakdown, such as one per priority, if the total exists.
 func dropDetail(group []entry) []entry {
 	key := func(e entry) string {
 		return e.family + "\xff" + e.sample.Suffix + "\xff" + e.sample.Labels.Get(labels.BucketLabel) + "\xff" + e.split
@@ -195,7 +195,7 @@ func dropDetail(group []entry) []entry {
 	return slices.DeleteFunc(group, func(e entry) bool { return e.total != "" && total[key(e)] })
 }
 
-// terms groups entries that repeat one number: entries that differ only in replicas.
+// terms groups entries that repeat one number. These entries differ only in replica labels.
 func terms(group []entry) []term {
 	bySeries := map[string]int{}
 	var out []term
@@ -279,7 +279,7 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 	h := histogram{family: to, out: out, count: count, madeUp: group[0].madeUp, perStep: group[0].row.PerStep}
 	for _, bound := range slices.Sorted(maps.Keys(buckets)) {
 		in := terms(buckets[bound])
-		if math.IsInf(bound, 1) || len(in) != len(count) { // a bound that some members lack cannot be summed
+		if math.IsInf(bound, 1) || len(in) != len(count) { // a bound that some members lack has no sum
 			continue
 		}
 		h.bounds = append(h.bounds, scale.Apply(bound))
@@ -316,8 +316,8 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count, recipe: counts})
 }
 
-// stage adds the plain counters of a histogram. If two histograms measure the same stage, the first that has both sum
-// and count is used.
+// stage adds the plain counters of a histogram. If two histograms measure the same stage, stage uses the first
+// histogram that has both sum and count.
 func (c *compiler) stage(to *metrics.Family, out [outLabels]string, count, total []term, scale metrics.Scale) {
 	stage, sum := to.Stage()
 	if stage == "" || total == nil && stage == metrics.StageNextToken {
@@ -330,15 +330,15 @@ func (c *compiler) stage(to *metrics.Family, out [outLabels]string, count, total
 	c.add(line{family: metrics.Stages, text: c.text(metrics.Stages.Name, out, of), terms: count, recipe: plain})
 }
 
-// add adds an output line. A series that already exists, from a row or a dialect with precedence, is not written twice,
-// because a duplicate makes the whole exposition invalid.
+// add adds an output line, unless the output already has this series. A duplicate series would make the whole
+// exposition invalid.
 func (c *compiler) add(l line) {
 	if c.written[l.series()] {
 		return
 	}
 	c.written[l.series()] = true
 	kind := l.family.Kind
-	if l.family.Owner == metrics.Target { // sum of a histogram, which falls if an engine observes a negative value
+	if l.family.Owner == metrics.Target { // the sum of a histogram may fall, because an engine may observe a negative value
 		kind = metrics.Histogram
 	}
 	for _, t := range slices.Concat(l.terms, l.minus) {

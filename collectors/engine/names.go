@@ -10,8 +10,8 @@ import (
 //go:embed testdata/names.tsv
 var namesTable string
 
-// ignored holds the reasons why names are not read. The list is short, so that no important name is lost among many
-// exceptions.
+// ignored holds the reasons why names are not read. The list is short, because an important name could get lost among
+// many exceptions.
 var ignored = map[string]string{
 	"runtime":    "metrics of the process, its language or its web server",
 	"repeats":    "a metric that is read has the same number",
@@ -29,8 +29,8 @@ var ignored = map[string]string{
 	"other page": "metrics of another server at the same endpoint",
 }
 
-// Ignored explains why the exporter does not read a family, and names its engine. Both are empty if the exporter reads the family, or has
-// no entry for it.
+// Ignored explains why the exporter does not read a family, and names the family's engine. Both are empty if the
+// exporter reads the family, or if the table lacks it.
 func Ignored(name string) (runtime, why string) {
 	for line := range strings.Lines(namesTable) {
 		c := strings.Split(strings.TrimSuffix(line, "\n"), "\t")

@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Objectives are counted in the plan. The metrics page's bucket bounds decide which bucket separates good from bad, so a scrape only adds
-// and subtracts numbers that it reads anyway.
+// Objectives are counted in the plan. The bucket bounds of the metrics page decide which bucket separates good from
+// bad. A scrape then only adds and subtracts numbers that it reads anyway.
 
 // countable lists the events that objectives can count on one metrics page.
 type countable struct {
@@ -21,44 +21,44 @@ type countable struct {
 	failures   bool // the engine reports requests that it failed or refused
 }
 
-// histogram holds one histogram of the output, by engine.
+// histogram is one histogram of the output, for one engine.
 type histogram struct {
 	family     *metrics.Family
 	out        [outLabels]string
 	bounds     []float64 // ascending, in base units, without +Inf
 	cumulative [][]term
 	count      []term
-	madeUp     bool // of names that clients may have made up
+	madeUp     bool // a client may have made up the names of its models
 	perStep    bool // see Row.PerStep
 }
 
-// counter holds one counter of the output that is a sum of the metrics page's counters. Objectives count no others.
+// counter is one counter of the output that is a sum of the metrics page's counters. Objectives count no other counters.
 type counter struct {
 	family *metrics.Family
 	out    [outLabels]string
 	terms  []term
 }
 
-// effective holds the bound that a metrics page's buckets allow for a threshold.
+// effective holds the bucket bound at which an objective's threshold is applied on a metrics page.
 type effective struct {
 	slo     string
 	runtime metrics.Runtime
 	bound   float64
 }
 
-// offGrid is an objective whose threshold is more than twice the bound of the bucket below it, both in seconds.
+// offGrid is an objective whose threshold is more than twice the bound of the next lower bucket. Both are in seconds.
 type offGrid struct {
 	slo              string
 	threshold, bound float64
 }
 
-// declared holds an objective of an engine, and the intervals of maintenance that cover it.
+// declared holds an objective of an engine, and the intervals of maintenance for this objective.
 type declared struct {
 	objective, engine string // series of llm_slo_maintenance and llm_engine_maintenance_end_timestamp_seconds
 	in                []slo.Maintenance
 }
 
-// ends returns when the last interval under way ends, in unix time; 0 if no interval is under way.
+// ends returns when the last current interval ends, in unix time. It returns 0 without a current interval.
 func (d declared) ends(now time.Time) (end float64) {
 	for _, m := range d.in {
 		if m.On(now) {
@@ -72,10 +72,10 @@ func (d declared) ends(now time.Time) (end float64) {
 func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 	for _, o := range c.config.Objectives {
 		if o.Signal.OfProbes() {
-			continue // counted whether or not the metrics endpoint answers: see Collector.probed
+			continue // Collector.probed counts these objectives, even if the metrics endpoint does not answer
 		}
 		if d.Tokenless && o.Signal.Latency() && d.Missing[o.Signal.Family()] != "" {
-			continue // without tokens, none is late
+			continue // without tokens, no token is late
 		}
 		var counted int
 		if o.Signal.Latency() {
@@ -92,8 +92,8 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 	}
 }
 
-// answersUsers reports whether users' requests go uncounted if a server lacks a signal. A cache or a prefill engine answers
-// no user. A gateway that names no model stands before engines that count its requests.
+// answersUsers reports whether users' requests go uncounted if a server lacks a signal. A cache or a prefill engine
+// answers no user. A gateway that names no model stands before engines that count the gateway's requests.
 func answersUsers(whole [outLabels]string) bool {
 	switch whole[outRole] {
 	case metrics.KVCacheRole, metrics.PrefillRole:
@@ -105,9 +105,9 @@ func answersUsers(whole [outLabels]string) bool {
 	}
 }
 
-// substitute returns the metric for a signal that the metrics page does not report; nil if there is no substitute.
-// The wait in the queue is a substitute only for engines that generate tokens and never report the time of the
-// first token.
+// substitute returns the metric for a signal that the metrics page lacks, or nil without a substitute. The wait in the
+// queue is a substitute for the time to the first token. It is used only for engines that generate tokens and never
+// report the time to the first token.
 func (d *Dialect) substitute(s slo.Signal) (*metrics.Family, slo.Reason) {
 	if s == slo.TTFT && (d.Role != "" || d.Missing[metrics.TimeToFirstToken] == "" || d.Missing[metrics.RequestGenerationTokens] != "") {
 		return nil, slo.Counted
@@ -115,7 +115,7 @@ func (d *Dialect) substitute(s slo.Signal) (*metrics.Family, slo.Reason) {
 	return s.Substitute()
 }
 
-// countHistograms adds the events of a latency objective from one family; it returns the number of engines counted.
+// countHistograms adds the events of a latency objective from one family. It returns the number of engines with events.
 func (c *compiler) countHistograms(d *Dialect, o slo.Objective, from *metrics.Family, as slo.Reason) (counted int) {
 	for _, h := range c.countable.histograms {
 		if h.family != from || h.madeUp || !selects(o, h.out) {
@@ -160,7 +160,7 @@ func (c *compiler) weighed(h histogram, bound string, of []term) []term {
 	return []term{{c.plan.tallies[i].place}}
 }
 
-// countCounters adds the events of an objective over counters; it returns the number of engines counted.
+// countCounters adds the events of an objective over counters. It returns the number of engines with events.
 func (c *compiler) countCounters(o slo.Objective) (counted int) {
 	groups := map[[outLabels]string][]counter{} // by engine, whatever the outcome
 	for _, ctr := range c.countable.counters {
@@ -192,7 +192,7 @@ func (c *compiler) countCounters(o slo.Objective) (counted int) {
 		case o.Good != nil:
 			c.counted(o, engine, slo.Counted)
 			c.events(o, engine, nil, "", events, events, good)
-		default: // bad may be empty; the series is exported nevertheless, so that its first event is an increase
+		default: // even without bad counters, the series is exported, so that its first event is an increase
 			c.counted(o, engine, slo.Counted)
 			c.events(o, engine, nil, "", events, bad, nil)
 		}
@@ -201,7 +201,7 @@ func (c *compiler) countCounters(o slo.Objective) (counted int) {
 	return counted
 }
 
-// classify reports the meaning of one counter for an objective. Package slo decides which outcomes count.
+// classify reports what one counter means for an objective. Package slo decides which outcomes count.
 func classify(o slo.Objective, ctr counter) (isEvent, isBad, isGood bool) {
 	if o.Signal == slo.Availability {
 		if ctr.family == metrics.Requests {
@@ -230,8 +230,8 @@ func selected(out [outLabels]string) slo.Engine {
 	}
 }
 
-// counted adds the series that report whether an objective is counted on an engine. It returns the objective that
-// probes count in place of the engine; nil if probes add no events.
+// counted adds the series that report whether an objective is counted on an engine. If probes may count the objective
+// in place of the engine, counted returns it, and otherwise nil.
 func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) (unless *uncounted) {
 	says := func(r slo.Reason) string {
 		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name},
@@ -261,13 +261,13 @@ func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Re
 	return unless
 }
 
-// maintenance adds the intervals that are under way. The intervals come from the configuration and matter most while
-// the engine is down for maintenance, so the intervals of its last metrics page remain in use.
+// maintenance adds the current intervals. The intervals come from the configuration, and matter most while the engine
+// is down for maintenance. Therefore, the intervals of the engine's last metrics page remain in use.
 func (t *target) maintenance(s *snapshot) {
 	t.mu.Lock()
 	all := t.declared
 	t.mu.Unlock()
-	ends := map[string]float64{} // by engine; 0 if an objective is not covered
+	ends := map[string]float64{} // by engine; 0 if an interval does not cover some objective
 	for _, d := range all {
 		end := d.ends(t.config.Now())
 		if end > 0 {
@@ -288,7 +288,7 @@ func (t *target) maintenance(s *snapshot) {
 	}
 }
 
-// nodeMaintenance renders when the maintenance of all engines ends, if all engines are in maintenance.
+// nodeMaintenance renders the end of the maintenance of all engines, if all engines are in maintenance.
 func nodeMaintenance(engines []*snapshot) *snapshot {
 	s := &snapshot{}
 	end := math.Inf(1)
@@ -301,8 +301,8 @@ func nodeMaintenance(engines []*snapshot) *snapshot {
 	return s
 }
 
-// events adds the two counters of an objective, unless probes count it. Bad events are the counter bad, minus the good
-// events in it.
+// events adds the two counters of an objective, unless probes count it. The number of bad events is the counter bad,
+// minus the good events that this counter includes.
 func (c *compiler) events(o slo.Objective, out [outLabels]string, unless *uncounted, threshold string, events, bad, butGood []term) {
 	more := []metrics.Label{{Name: metrics.LabelSLO, Value: o.Name}, {Name: metrics.LabelThreshold, Value: threshold}}
 	all, text := c.text(metrics.SLOEvents.Name, out, more...), c.text(metrics.SLOBadEvents.Name, out, more...)
@@ -320,8 +320,8 @@ func (c *compiler) events(o slo.Objective, out [outLabels]string, unless *uncoun
 	})
 }
 
-// losses returns the series of requests lost with an engine or a rank: no counter of the engine has these requests. An
-// engine has those of all its ranks, unless its ranks have events of their own.
+// losses returns the series of requests lost with an engine or a rank, because no counter of the engine has these
+// requests. An engine has the losses of all its ranks, unless its ranks have their own events.
 func (c *compiler) losses(out [outLabels]string) (all []string) {
 	of := unitOf(out)
 	if of[outDPRank] == "" && slices.ContainsFunc(c.countable.counters, func(ctr counter) bool {
@@ -337,7 +337,7 @@ func (c *compiler) losses(out [outLabels]string) (all []string) {
 	return all
 }
 
-// objectiveLines renders the series about the objectives themselves, once for all engines.
+// objectiveLines renders the series about the objectives, once for all engines.
 func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot {
 	s := &snapshot{}
 	series := func(f *metrics.Family, labels ...metrics.Label) string {
@@ -394,7 +394,7 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 	return s
 }
 
-// asCounted returns an objective with the threshold at which its events are counted, if that is the same for all engines.
+// asCounted returns an objective with the threshold at which its events are counted, if all engines use the same threshold.
 func asCounted(o slo.Objective, snapshots []*snapshot) slo.Objective {
 	var bounds []float64
 	for _, s := range snapshots {

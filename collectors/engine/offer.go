@@ -17,24 +17,24 @@ type Offer struct {
 	HTTP config.HTTPClientConfig
 	// API names the API to use, and Name is the model's name for clients.
 	API, Name string
-	// Declined explains why no request may be sent there, as one of the Declined constants; empty if requests may
-	// be sent.
+	// Declined explains why requests may not be sent to the target, as one of the Declined constants. It is empty if
+	// requests may be sent.
 	Declined string
 	// Model, Server, Namespace, Pod and Container are labels of the engine's series.
 	Model, Server, Namespace, Pod, Container string
 	// Labels are the target's labels from the configuration or discovery, without labels of the metrics page.
 	Labels map[string]string
-	// Unread means that no scrape has succeeded yet: only Server is set.
+	// Unread means that no scrape has succeeded yet. Then only Server is set.
 	Unread bool
 }
 
-// Reasons why no request may be sent to a target.
+// These are the reasons why requests may not be sent to a target.
 const (
 	DeclinedGateway  = "gateway"     // the target forwards requests to engines that have their own offers
-	DeclinedRole     = "role"        // the target does only a part of the work, such as prefill, for a router that splits requests
+	DeclinedRole     = "role"        // the target does only a part of the work, such as prefill, and a router sends requests to it
 	DeclinedEndpoint = "no_endpoint" // the port of its metrics endpoint accepts no text-generation requests
-	DeclinedModel    = "no_model"    // the target names no model: none is loaded, or it does not list its models
-	DeclinedClear    = "clear"       // the target has a credential, which would be sent without TLS
+	DeclinedModel    = "no_model"    // the target names no model, because none is loaded or the server does not list its models
+	DeclinedClear    = "clear"       // the target has a credential, which would be sent without encryption
 )
 
 // offer adds a model of the metrics page under the name that clients use.

@@ -7,23 +7,23 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A plan holds the compiled shape of a metrics page: the series behind each output line, with everything but the
-// numbers already rendered.
+// A plan is the compiled form of a metrics page. It has the series behind each output line, and all text except the
+// numbers is already rendered.
 type plan struct {
 	runtime metrics.Runtime // of the first dialect on the metrics page
-	role    string          // role of its servers, if these are not engines
+	role    string          // role of the servers, if they are not engines
 	model   string          // first model on the metrics page
-	offers  []Offer         // its models, as clients request them
+	offers  []Offer         // models, as clients request them
 	version string          // version of its engine
 	used    []bool          // by index of the series on the metrics page: whether some line reads the series
-	counter []bool          // by index: whether the series falls only when the engine restarts
+	counter []bool          // by index: whether the series falls only at a restart of the engine
 	series  int             // number of series on the metrics page; later indices belong to tallies
 	tallies []tally         // in the order of their indices
 	lines   []line          // ordered by family
 	sources []source        // sources of the lines' numbers
 	answers []answer        // where each quantity comes from, or why it has no source
 	served  []term          // terms that rise while the engine serves
-	models  []servedModel   // models that the metrics page serves
+	models  []servedModel   // models that the server serves
 	runs    []runs          // settings of its engines
 	sized   []sized         // settings that are the values of lines
 	start   term            // start of the process, unix time; nil if the metrics page does not report it
@@ -32,19 +32,19 @@ type plan struct {
 	unlisted []string // selectors of outcomes on the metrics page that are not listed
 
 	units    []unit   // parts of the engine that work on their own
-	sizings  []sizing // the same, by the load that they report
-	inFlight string   // series that reports where the number of requests in flight comes from
+	sizings  []sizing // the same units, with the load that they report
+	inFlight string   // series with the source of the number of requests in flight
 
-	effective []effective       // thresholds of objectives, as this metrics page's bucket bounds allow them
+	effective []effective       // thresholds of objectives, at the bucket bounds of this metrics page
 	offGrid   []offGrid         // objectives for which this metrics page has no bucket bound
 	declared  []declared        // maintenance of objectives on this metrics page's engines
-	uncounted []uncounted       // default objectives that this metrics page cannot count, or counts by a substitute
+	uncounted []uncounted       // default objectives without a source here, or with a substitute
 	whole     [outLabels]string // labels of the first engine as a whole
 	size      int               // upper bound of the output lines so far
 
 	identifiable bool // the engine has endpoints that report its identity
 	workers      term // series that are above 0 while there are workers
-	needsWorkers bool // whether nothing is served without workers
+	needsWorkers bool // without workers, nothing is served
 	unproven     bool // the metrics page has names that may turn out to be models
 }
 
@@ -57,10 +57,10 @@ type line struct {
 	*recipe
 }
 
-// recipe is how lines are computed from their terms.
+// recipe describes how lines are computed from their terms.
 type recipe struct {
 	minus   []term // subtracted
-	isPool  bool   // adds up names that may turn out to be models and leave the sum, which must not fall
+	isPool  bool   // adds up names, some of which may later count as models; the sum must not fall when a name leaves
 	silent  bool   // zero has no meaning: see Row.Uncounted
 	lasts   []term // counts that a tally of the whole line adds up
 	scale   metrics.Scale
@@ -68,8 +68,8 @@ type recipe struct {
 	value   float64    // for lines without source series
 	from    []int      // indices in plan.sources
 	lost    []string   // series of RequestsLost to add
-	unless  *uncounted // for events of objectives: a probe may count instead
-	instead string     // series that reports this, for llm_slo_counted
+	unless  *uncounted // for events of objectives: the probe that may count instead
+	instead string     // series of llm_slo_counted in that case
 }
 
 // plain is the recipe of lines that add up their terms.
@@ -82,7 +82,7 @@ func (l *line) series() string { return l.text + l.le }
 type source struct {
 	text string // its series of llm_engine_metric_source_info
 
-	// As of the current scrape:
+	// These fields describe the current scrape:
 	yields bool // some line has a value
 	absurd bool // some line has an impossible value
 }
@@ -91,10 +91,10 @@ type source struct {
 type answer struct {
 	sources []int
 	missing string   // series of llm_engine_metric_source_info with the cause
-	idle    string   // the same while the engine has not served anything; empty if that makes no difference
-	absurd  string   // the same if there is a number but it is impossible
+	idle    string   // the same while the engine has served nothing; empty if the cause does not change
+	absurd  string   // the same for a number that is impossible
 	silent  []silent // outcomes that have no meaning at zero
-	lacks   *absent  // counted if a source is missing, or its number is impossible
+	lacks   *absent  // counted if a source is missing or its number is impossible
 	why     string   // the same, for the log
 }
 
@@ -104,11 +104,11 @@ type silent struct {
 	terms []term
 }
 
-// term lists series that repeat one number; their maximum counts.
+// term lists series that repeat one number. The largest value counts.
 type term []int
 
 func (t term) value(values []float64) float64 {
-	v := math.NaN() // a series that repeats a number may also lack it
+	v := math.NaN() // some of the series may have no value
 	for _, i := range t {
 		if math.IsNaN(v) || values[i] > v {
 			v = values[i]
@@ -128,7 +128,7 @@ func (p *plan) readsTallies(l *line) bool {
 	return slices.ContainsFunc(l.terms, func(t term) bool { return slices.Max(t) >= p.series })
 }
 
-// eval computes the line's value. NaN means that there is none.
+// eval computes the line's value. NaN means that there is no value.
 func (l *line) eval(values []float64) float64 {
 	v, ok := l.compute(values)
 	if !ok || l.silent && v == 0 {
@@ -169,19 +169,19 @@ func (p *plan) serving(values []float64) bool {
 	return slices.ContainsFunc(p.served, func(t term) bool { return t.value(values) > 0 })
 }
 
-// workerless reports whether a frontend reports that it has no worker.
+// workerless reports whether a frontend shows that it has no worker.
 func (p *plan) workerless(values []float64) bool {
 	return p.needsWorkers && !(p.workers.value(values) > 0)
 }
 
-// servedModel is a model that a metrics page serves, or lacks the workers for.
+// servedModel is a model that the server serves, or a model without workers.
 type servedModel struct {
 	last    string // series of llm_engine_last_served_timestamp_seconds
 	workers term   // series that are above 0 while the model has workers
-	needs   bool   // whether the model is not served without workers
+	needs   bool   // whether the model needs workers
 }
 
-// now reports whether the model is served at this reading.
+// now reports whether the model is served at the current reading.
 func (m *servedModel) now(values []float64) bool { return !m.needs || m.workers.value(values) > 0 }
 
 // unloaded reports whether an engine that loads models on demand has no model loaded.
@@ -198,8 +198,8 @@ func (p *plan) unloaded(values []float64) bool {
 	return none
 }
 
-// lacks returns the reason if a metrics page is read but no model behind it can be served, and whether its server
-// is up nevertheless.
+// lacks returns the reason if the metrics page is usable but no model can be served. up reports whether the server is
+// up nevertheless.
 func (p *plan) lacks(values []float64) (reason string, up bool) {
 	switch {
 	case p.workerless(values):
@@ -210,12 +210,12 @@ func (p *plan) lacks(values []float64) (reason string, up bool) {
 	return "", true
 }
 
-// sleeping reports whether the engine, or a rank of it, has been put to sleep.
+// sleeping reports whether the engine, or one of its ranks, sleeps.
 func (p *plan) sleeping(values []float64) bool {
 	return slices.ContainsFunc(p.lines, func(l line) bool { return l.family == metrics.Sleeping && l.eval(values) > 0 })
 }
 
-// absent describes a source that the engine's version should have, but that is missing on the metrics page or unusable.
+// absent describes a source that the engine's version should have. The source is missing on the metrics page, or unusable.
 type absent struct {
 	runtime        metrics.Runtime
 	metric, source string

@@ -20,7 +20,7 @@ type Probed struct {
 	mu        sync.Mutex
 	all, up   probes                   // probes sent while the engine's metrics endpoint answered
 	latencies map[slo.Signal][]float64 // requests by bucket of the grid; the last bucket has no bound
-	waited    map[slo.Signal][]float64 // requests that were given up, by the first bucket in which their latency may be
+	waited    map[slo.Signal][]float64 // requests that were given up, by the first bucket that may contain their latency
 }
 
 // probes holds the synthetic requests that count for availability.
@@ -31,8 +31,8 @@ func (p *probes) add(bad bool) {
 	p.bad += metrics.Bool(bad)
 }
 
-// Ended counts a request by its outcome. up is whether the engine's metrics endpoint answered when the request was
-// sent, if the exporter reads it.
+// Ended counts a request by its outcome. If the exporter reads the engine's metrics endpoint, up reports whether this
+// endpoint answered when the request was sent.
 func (p *Probed) Ended(outcome metrics.ProbeOutcome, up bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,13 +46,13 @@ func (p *Probed) Ended(outcome metrics.ProbeOutcome, up bool) {
 	}
 }
 
-// Took counts a request by a latency that its client saw, in seconds.
+// Took counts a request by a latency in seconds that its client measured.
 func (p *Probed) Took(signal slo.Signal, seconds float64) {
 	p.observe(&p.latencies, signal, seconds)
 }
 
-// Waited counts a request that its client gave up after some seconds. The request is late for each objective with a
-// threshold up to that time; for all other objectives, the result is unknown.
+// Waited counts a request that its client gave up after some seconds. For each objective with a threshold up to that
+// time, the request is late. For all other objectives, the result is unknown.
 func (p *Probed) Waited(signal slo.Signal, seconds float64) {
 	p.observe(&p.waited, signal, math.Nextafter(seconds, math.Inf(1)))
 }
@@ -71,8 +71,8 @@ func (p *Probed) observe(in *map[slo.Signal][]float64, signal slo.Signal, second
 	(*in)[signal][i]++
 }
 
-// count returns the events of an objective, and the bound that separates good latencies from bad ones, 0 for
-// availability. ok is false if the threshold is below all bucket bounds.
+// count returns the events of an objective, and the bound that separates good latencies from bad latencies. For
+// availability, the bound is 0. ok is false if the threshold is below all bucket bounds.
 func (p *Probed) count(o slo.Objective) (sum probes, bound float64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +80,7 @@ func (p *Probed) count(o slo.Objective) (sum probes, bound float64, ok bool) {
 	switch {
 	case signal == slo.ProbeAvailability && o.Signal.OfProbes():
 		return p.all, 0, true
-	case signal == slo.ProbeAvailability: // an engine that is down also counts nothing, and other engines take its load
+	case signal == slo.ProbeAvailability: // while an engine is down, it counts nothing, and other engines take its load
 		return p.up, 0, true
 	}
 	bounds := slo.Grids()[slo.Probes][signal]
@@ -109,8 +109,8 @@ type uncounted struct {
 	probed string // series of llm_slo_counted while a probe counts instead
 }
 
-// probesOf returns the probes that count in place of the engine: probes of its own address or, if there are none,
-// probes of its model. Requests sent to an engine itself do not pass through a gateway.
+// probesOf returns the probes that count in place of the engine. These are the probes of the engine's own address or,
+// if there are none, the probes of its model. Requests to the engine's own address do not pass through a gateway.
 func (t *target) probesOf(u uncounted) (all []*Probed, own bool) {
 	for _, p := range t.config.Probed() {
 		switch at := t.isAt(p); {
@@ -148,8 +148,8 @@ type counting struct {
 	probes []*Probed
 }
 
-// probed counts objectives on signals of probes, and default objectives that an engine cannot count, whether or not the
-// engines' metrics endpoints answer.
+// probed counts two kinds of objectives: objectives on signals of probes, and default objectives that an engine cannot
+// count. It counts them even while the engines' metrics endpoints do not answer.
 func (c *Collector) probed() *snapshot {
 	s := &snapshot{}
 	if c.config.Probed == nil {
@@ -196,8 +196,8 @@ func (c *Collector) probed() *snapshot {
 	return s
 }
 
-// behind returns the labels of a probe's target: the labels of the engine at its address or, if that engine is
-// unknown, the probe's own.
+// behind returns the labels of a probe's target. These are the labels of the engine at the target's address. If that
+// engine is unknown, they are the probe's own labels.
 func (c *Collector) behind(p *Probed) (l labelling, out [outLabels]string) {
 	out[outServer] = p.Server
 	for _, t := range c.targets {
@@ -236,7 +236,7 @@ func (c *counting) write(s *snapshot, maintenance bool) {
 		s.append(metrics.SLOEvents, text(metrics.SLOEvents, more...), events)
 		s.append(metrics.SLOBadEvents, text(metrics.SLOBadEvents, more...), bad)
 	}
-	if c.Signal.OfProbes() { // the other objectives are reported as counted with their engine
+	if c.Signal.OfProbes() { // other objectives are reported with their engine
 		s.append(metrics.SLOCounted, text(metrics.SLOCounted, metrics.Label{Name: metrics.LabelReason, Value: string(reason)}),
 			metrics.Bool(reason.Counts()))
 		if maintenance {

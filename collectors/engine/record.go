@@ -16,8 +16,8 @@ import (
 // identityAge is how long an engine's answers are valid if its metrics page does not show restarts.
 const identityAge = 5 * time.Minute
 
-// outdated reports whether the engine's identity should be requested again, although nothing on its metrics page shows
-// that the engine has changed.
+// outdated reports whether the engine's identity should be requested again, although the metrics page shows no change
+// of the engine.
 func (t *target) outdated(known identified) bool {
 	return !known.asked.IsZero() && t.plan != nil && t.plan.start == nil && time.Since(known.asked) > identityAge
 }
@@ -37,12 +37,12 @@ func (d *Dialect) models(p *scrape.Page) []string {
 	return all[:min(len(all), mostShown)]
 }
 
-// unshown reports whether the metrics page has a model whose settings the exporter has not requested.
+// unshown reports whether the metrics page has a model whose settings were not requested yet.
 func (d *Dialect) unshown(p *scrape.Page, shown []string) bool {
 	return slices.ContainsFunc(d.models(p), func(model string) bool { return !slices.Contains(shown, model) })
 }
 
-// show queries an endpoint about a model, which the body of the request names.
+// show queries an endpoint about one model. The body of the request names the model.
 func (t *target) show(ctx context.Context, path, model string, into any) error {
 	body, err := json.Marshal(map[string]string{"model": model})
 	if err != nil {
@@ -58,7 +58,7 @@ func (t *target) runsImage(image string) {
 	t.image = image
 }
 
-// recorded holds the settings as of the last scrape, until one of them changes.
+// recorded holds the settings of the last scrape. A changed setting replaces it.
 type recorded struct {
 	plan    *plan
 	command []stated
@@ -114,8 +114,8 @@ func (t *target) configure(s *snapshot) {
 	t.changesTo(s)
 }
 
-// changesTo adds the changes that were seen last. The changes stay while the engine does not answer, because a
-// release that does not start is also a change.
+// changesTo adds the last known changes. It adds them even while the engine does not answer, because the engine may not
+// start because of a change.
 func (t *target) changesTo(s *snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -124,8 +124,8 @@ func (t *target) changesTo(s *snapshot) {
 	}
 }
 
-// compose joins all sources of settings, in this order: the metrics page and the endpoints, the numbers of the metrics
-// page, then the command line and the pod. A source that shows only the absence of an option comes last.
+// compose joins all sources of settings. The metrics page and the endpoints come first, then the numbers of the metrics
+// page, and then the command line and the pod. A source that shows only that an option is absent comes last.
 func (t *target) compose(command []stated, image string, sizes []float64) *recorded {
 	r := &recorded{plan: t.plan, command: command, image: image, sizes: sizes}
 	for i := range t.plan.runs {
@@ -193,13 +193,13 @@ func (t *target) tell(r *recorded, run *runs, all []stated) {
 					quality = metrics.Derived
 				}
 				one.values[setting] = value
-			case model != "" || said: // reported for the engine as a whole, or for a model of it
+			case model != "" || said: // already reported for the whole engine, or for one of its models
 				continue
 			default:
 				why = run.dialect.whyUntold(setting, run.id)
 			}
 			labels := one.labels
-			if quality == metrics.Missing { // of the metrics page, regardless of the model
+			if quality == metrics.Missing { // independent of the model
 				labels = nil
 			}
 			r.series = append(r.series, t.text(metrics.EngineConfig.Name, run.dialect.Runtime, append(slices.Clone(labels),
@@ -211,8 +211,8 @@ func (t *target) tell(r *recorded, run *runs, all []stated) {
 	}
 }
 
-// Commanded passes the command lines of an engine's process and of its parents to the collector, the process first.
-// The collector keeps only the settings that these lines contain.
+// Commanded passes the command lines of an engine's process and of its parents to the collector. The process comes
+// first. The collector keeps only the settings in these lines.
 func (c *Collector) Commanded(server string, lines [][]string) {
 	for _, t := range c.targets {
 		t.mu.Lock()

@@ -8,31 +8,31 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// A request that is refused as invalid (400, 401, 404) is usually its client's fault, and no objective counts it. If
-// a server suddenly refuses about as many requests as it used to answer, and answers none, the fault is not the
-// clients': an engine has started with another key or name, or with a shorter context. Those requests are rejected.
+// A request that is refused as invalid (400, 401, 404) is usually its client's fault, so no objective counts it. But a server may suddenly
+// refuse about as many requests as it used to answer, and answer none. This is not the clients' fault. An engine has then started with
+// another key or name, or with a shorter context. Such requests count as rejected.
 
 const (
-	// refusesAfter is how long a server must answer no request. Meanwhile it must refuse at least the following number
-	// of requests, and at least half as many as it used to answer.
+	// refusesAfter is how long a server must answer no request. In that time, it must refuse at least refusesMany
+	// requests, and at least half as many requests as it used to answer.
 	refusesAfter = time.Minute
 	refusesMany  = 10
-	// undecided is how long refusals are kept back before they count as invalid, while the server answers no request.
+	// undecided is the longest time for which refusals wait for a decision. Then they count as invalid.
 	undecided = 15 * time.Minute
-	// hardly is the share of the usual answers below which a server counts as answering none, because it may still
-	// answer health checks.
+	// hardly is a share of the usual answers. Below this share, a server counts as answering none. Some answers may come
+	// from health checks.
 	hardly = 0.05
 )
 
-// answerer is an engine or a gateway or, if the metrics page distinguishes them, one of the servers behind it.
+// answerer is an engine or a gateway. If the metrics page distinguishes the servers behind it, answerer is one of those servers.
 type answerer struct {
 	engine   [outLabels]string
 	upstream string
 }
 
 // refusals lets tallies decide how to count requests that an answerer refused as invalid. A tally begins with the good
-// answers, because many metrics pages have no series of refusals before the first one. After a restart a metrics page
-// has no series of good answers before the first one, so the tally remembers that series.
+// answers, because many metrics pages have no series of refusals before the first refusal. After a restart, a metrics
+// page has no series of good answers before the first good answer, so the tally remembers the old series.
 func (c *compiler) refusals(entries []entry) (all []entry) {
 	good, invalid, refused := map[answerer][]entry{}, map[answerer][]entry{}, map[answerer][]entry{}
 	var order []answerer
@@ -99,8 +99,8 @@ func (c *compiler) refusing(a answerer, name string, refused, good []entry) tall
 	return t
 }
 
-// answerers returns the servers that answered the requests of an entry: the engine or gateway, and the server
-// behind it if its label names one.
+// answerers returns the servers that answered the requests of an entry: the engine or gateway, and the server behind it
+// if a label names that server.
 func (e *entry) answerers() (whole, one answerer) {
 	whole = answerer{engine: e.out}
 	whole.engine[outOutcome], whole.engine[outDPRank] = "", ""
@@ -115,10 +115,10 @@ func (e *entry) answerers() (whole, one answerer) {
 // refusal holds the state of a tally of refusals.
 type refusal struct {
 	hour     [parts]part
-	usual    float64   // good answers per second before the last one
+	usual    float64   // good answers per second before the last good answer
 	since    time.Time // time of the last good answer
 	read     time.Time // time of the last reading
-	pending  float64   // refusals since then that are undecided
+	pending  float64   // undecided refusals since the last good answer
 	refuses  bool
 	rejected float64
 }
@@ -127,7 +127,7 @@ type refusal struct {
 func (r *refusal) decide(now time.Time, refused, good float64) (invalid float64) {
 	last := r.read
 	r.read = now
-	if now.IsZero() || r.since.IsZero() { // a history has no times, and nothing is known about the time before the first reading
+	if now.IsZero() || r.since.IsZero() { // a history has no times, and the time before the first reading is unknown
 		r.since = now
 		return refused
 	}
@@ -148,7 +148,7 @@ func (r *refusal) decide(now time.Time, refused, good float64) (invalid float64)
 	return invalid
 }
 
-// answer records good answers, and how many usually come.
+// answer records good answers, and updates the usual rate.
 func (r *refusal) answer(now time.Time, good float64) {
 	partOf(&r.hour, now).good += good
 	if good, r.usual = answersIn(&r.hour, now, time.Time{}); good < refusesMany {

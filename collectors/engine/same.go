@@ -16,7 +16,7 @@ type trace struct {
 // cpuTime is the key of the CPU time of the process, which distinguishes idle engines.
 const cpuTime = "process_cpu_seconds_total"
 
-// trace returns the trace of the last metrics page; nil if the metrics page could not be used or is still being read.
+// trace returns the trace of the last metrics page. It returns nil if the page was unusable or is still being read.
 func (t *target) trace() *trace {
 	select {
 	case t.run <- struct{}{}:
@@ -47,8 +47,8 @@ func (t *target) trace() *trace {
 	return tr
 }
 
-// accrues reports whether a line falls only when a process restarts. A difference does not accrue, because it may fall,
-// and a tally does not, because it has a different value in each exporter.
+// accrues reports whether a line falls only when a process restarts. Differences do not accrue, because they may fall.
+// Tallies do not accrue, because each exporter has a different value.
 func (p *plan) accrues(l *line) bool {
 	return l.family.Kind != metrics.Gauge && l.terms != nil && l.minus == nil && !p.readsTallies(l)
 }
@@ -56,7 +56,7 @@ func (p *plan) accrues(l *line) bool {
 // Sameness reports whether two metrics pages come from the same process.
 type Sameness int
 
-// Values of Sameness. Undecided covers metrics pages that cannot be used, and metrics pages of engines that have
+// These are the values of Sameness. Undecided covers unusable metrics pages, and idle engines that report no other trace.
 // served nothing and report nothing else about themselves.
 const (
 	Undecided Sameness = iota
@@ -64,10 +64,10 @@ const (
 	Same
 )
 
-// Compare reports whether the metrics page of a second address, read between two readings of the first address, comes
-// from the same process. The model distinguishes metrics pages, and so does the start of the process if both pages
-// report it. Otherwise each counter must lie between its earlier and later value at the first address. Another engine's
-// counters do so only briefly. A collector's metrics page that repeats an earlier reading (mayLag) may be behind.
+// Compare reports whether the metrics page of a second address comes from the same process as that of a first address. The second address
+// is read between two readings of the first. The pages must have the same model and, if both report it, the same start of the process.
+// Otherwise each counter of other must lie between its values in before and after. For counters of another engine, this is true only
+// briefly. If mayLag is set, other repeats an earlier reading, so its values may be older.
 func Compare(before, other, after Engine, mayLag bool) Sameness {
 	if before.trace == nil || other.trace == nil || after.trace == nil {
 		return Undecided
@@ -88,8 +88,8 @@ func Compare(before, other, after Engine, mayLag bool) Sameness {
 	return Same
 }
 
-// within reports whether a metrics page has all counters of an earlier page, and no counter is lower. Only the CPU time
-// may be missing from the later metrics page: a server that joins metrics pages with others may lose it.
+// within reports whether the later metrics page has all counters of the earlier page, and none of them is lower. Only
+// the CPU time may be missing from the later page, because a server that joins metrics pages may drop it.
 func (t *trace) within(later *trace) bool {
 	for name, v := range t.counters {
 		if most, there := later.counters[name]; there && v > most || !there && name != cpuTime {

@@ -23,24 +23,23 @@ import (
 // A Told names a place where an engine reports one of its settings. The first place with the setting counts.
 type Told struct {
 	To metrics.Setting
-	// From names a family of the metrics page whose label At holds the value, or the path of a metadata endpoint.
-	// In the endpoint's JSON answer, At is the place of the value: a field, or fields within each other, joined by
-	// dots.
+	// From names a family of the metrics page or the path of a metadata endpoint. For a family, At is the label with the
+	// value. For an endpoint, At is the place of the value in the JSON answer: a field, or nested fields joined by dots.
 	From, At string
 	// Model names the label of the family that holds the model, if a metrics page has several models.
 	Model string
-	// Unset is the value of the setting if the engine prints None or null; empty if None has no meaning.
+	// Unset is the value of the setting if the engine prints None or null. If None has no meaning, Unset is empty.
 	Unset string
 	// Hash replaces the value by its hash, because values such as templates are long.
 	Hash bool
-	// Map translates the value. Nil leaves it as it is.
+	// Map translates the value. Nil means no translation.
 	Map func(string) string
 }
 
 // A Flag is an option of an engine's command line that holds a setting.
 type Flag struct {
 	To metrics.Setting
-	// Names are the option's names, without leading dashes and with dashes instead of underscores.
+	// Names are the option's names, without leading dashes. Underscores are written as dashes.
 	Names string // separated by spaces
 	// Value is the meaning of an option without an argument.
 	Value string
@@ -48,14 +47,14 @@ type Flag struct {
 	At string
 }
 
-// stated is a setting that an engine reported. Model is empty if the setting is that of the whole engine.
+// stated is a setting that an engine reported. Model is empty if the setting belongs to the whole engine.
 type stated struct {
 	model, value, source string
 	to                   metrics.Setting
 	why                  string // why the value is derived, not reported
 }
 
-// Reasons why a setting is not reported.
+// These are the reasons why a setting is not reported.
 const (
 	untold        = "the engine does not report it"
 	unreadCommand = "only on the command line, which the exporter does not read here"
@@ -68,7 +67,7 @@ const (
 	unsetFlagWhy = "the option is not given"
 )
 
-// Limits on what an engine may report, because its metrics page and its answers are untrusted.
+// These limits apply to the values that an engine reports, because its metrics page and its answers are untrusted.
 const (
 	mostValueBytes = 128
 	mostShown      = 16 // models whose settings are requested one by one
@@ -82,7 +81,7 @@ var unified = map[metrics.Setting]map[string]string{
 	},
 }
 
-// settle returns a value as it is exported; empty if it has no meaning.
+// settle returns a value in its exported form. It is empty if the value has no meaning.
 func (told *Told) settle(raw string) string {
 	v := strings.TrimSpace(printable(raw))
 	switch v {
@@ -100,7 +99,7 @@ func (told *Told) settle(raw string) string {
 	return presentable(told.To, v)
 }
 
-// presentable returns a value that may be shown: in the common spelling, short, and without a secret.
+// presentable returns a value in its public form: in the common spelling, short, and without a secret.
 func presentable(to metrics.Setting, v string) string {
 	if to == metrics.SettingDtype {
 		v = strings.TrimPrefix(strings.ToLower(v), "torch.")
@@ -115,7 +114,7 @@ func presentable(to metrics.Setting, v string) string {
 	return v
 }
 
-// hashed returns the beginning of the SHA-256 of a text; empty if there is no text.
+// hashed returns the beginning of the SHA-256 of a text, or an empty string for an empty text.
 func hashed(text string) string {
 	if text == "" {
 		return ""
@@ -124,28 +123,28 @@ func hashed(text string) string {
 	return "sha256:" + hex.EncodeToString(sum[:6])
 }
 
-// withoutCredentials takes user, password and query off a URL.
+// withoutCredentials removes user, password and query from a URL.
 func withoutCredentials(v string) string {
 	if !strings.Contains(v, "://") {
 		return v
 	}
 	u, err := url.Parse(v)
 	if err != nil {
-		return "redacted" // any part of it may be a password
+		return "redacted" // a password may be in any part of the text
 	}
 	u.User, u.RawQuery, u.Fragment = nil, "", ""
 	return u.String()
 }
 
-// secretShape matches the tokens and keys of services: Hugging Face, OpenAI and the like, GitHub, GitLab, Slack,
-// AWS, NVIDIA and Google. The pattern also matches JSON web tokens and private keys.
+// secretShape matches the tokens and keys of services, such as Hugging Face, OpenAI, GitHub, GitLab, Slack, AWS, NVIDIA
+// and Google. The pattern also matches JSON web tokens and private keys.
 var secretShape = regexp.MustCompile(`(?:^|[^A-Za-z0-9])(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[opsru]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|xox[a-z]-[\w-]{8,}|` +
 	`A[KS]IA[A-Z0-9]{12,}|nvapi-[\w-]{8,}|AIza[\w-]{20,}|eyJ[\w-]{10,}|-----BEGIN)`)
 
 // secretWord matches the name of a secret in a value such as key=value or JSON.
 var secretWord = regexp.MustCompile(`(?i)(?:api[-_]?key|secret|passw|token|credential|bearer|authorization)[^=:]{0,12}["']?\s*[=:]`)
 
-// dense matches texts that may themselves be keys: many letters and digits without a break.
+// dense matches texts that may be keys: many letters and digits without a break.
 var dense = regexp.MustCompile(`[A-Za-z0-9+/=_]{32,}`)
 
 // looksSecret reports whether a value has the shape of a secret. Commits and digests do not match, because they are
@@ -190,7 +189,7 @@ func told(v any) string {
 	return string(text)
 }
 
-// at returns the value at a path of a JSON document: fields, and places in lists. there reports whether the document has it.
+// at returns the value at a path of a JSON document. A path has fields, and places in lists. there reports whether the value exists.
 func at(document any, path string) (value any, there bool) {
 	for step := range strings.SplitSeq(path, ".") {
 		switch inside := document.(type) {
@@ -211,7 +210,7 @@ func at(document any, path string) (value any, there bool) {
 	return document, true
 }
 
-// remembering returns a getter that requests each path once, because one answer may have the identity and several
+// remembering returns a getter that requests each path once, because one answer may contain the identity and several
 // settings.
 func remembering(get Getter) Getter {
 	type answer struct {
@@ -257,7 +256,7 @@ func (id *Identity) askSettings(ctx context.Context, d *Dialect, get Getter, sho
 			}
 			if failed != nil {
 				id.unanswered[where.From] = true
-				// other releases have no such path
+				// Other releases lack this path.
 				if none := (*scrape.StatusError)(nil); !errors.As(failed, &none) || none.Code != http.StatusNotFound {
 					err = errors.Join(err, failed)
 				}
@@ -273,7 +272,7 @@ func (id *Identity) askSettings(ctx context.Context, d *Dialect, get Getter, sho
 	return err
 }
 
-// stateAt adds the setting that a document holds, unless another source has reported it.
+// stateAt adds the setting in a document, unless another source has reported this setting.
 func (id *Identity) stateAt(where *Told, model string, document any) {
 	v, there := at(document, where.At)
 	if !there {
@@ -286,8 +285,8 @@ func (id *Identity) stateAt(where *Told, model string, document any) {
 	id.settings = append(id.settings, stated{model: model, to: where.To, value: value, source: where.From + " " + where.At})
 }
 
-// settingsOf returns the settings that the metrics page and the endpoints of an engine report. A metrics page of
-// several ranks reports each setting several times; if the values differ, they are joined.
+// settingsOf returns the settings that the metrics page and the endpoints of an engine report. If several ranks report
+// different values of a setting, settingsOf joins these values.
 func (d *Dialect) settingsOf(p *scrape.Page, id Identity, names func(string) string) (all []stated) {
 	add := func(s stated) {
 		if !slices.ContainsFunc(all, func(o stated) bool { return o.to == s.to && o.model == s.model }) {
@@ -351,8 +350,8 @@ func (d *Dialect) whyUntold(to metrics.Setting, id Identity) string {
 	return d.Untells(to)
 }
 
-// Untells explains why an engine does not report a setting. Two settings come from other sources: the release from
-// the endpoints that name the engine, the image from its pod.
+// Untells explains why an engine does not report a setting. Two settings have other sources: the release comes from the
+// endpoints that name the engine, and the image comes from the engine's pod.
 func (d *Dialect) Untells(to metrics.Setting) string {
 	switch {
 	case d.Untold[to] != "":
@@ -363,7 +362,7 @@ func (d *Dialect) Untells(to metrics.Setting) string {
 	return untold
 }
 
-// SizeOf returns the quantity whose value is a setting; nil if there is none.
+// SizeOf returns the quantity whose value is a setting, or nil.
 func SizeOf(to metrics.Setting) *metrics.Family {
 	for f, s := range sizes {
 		if s == to {
@@ -373,8 +372,8 @@ func SizeOf(to metrics.Setting) *metrics.Family {
 	return nil
 }
 
-// ofCommand returns the settings on the command lines of a process and of its parents, the process first, and the
-// options that are not given.
+// ofCommand returns the settings on the command lines of a process and of its parents. The process comes first. It also
+// returns the options that the command lines lack.
 func (d *Dialect) ofCommand(lines [][]string) (all []stated) {
 	if len(lines) == 0 {
 		return nil
@@ -389,8 +388,8 @@ func (d *Dialect) ofCommand(lines [][]string) (all []stated) {
 	return all
 }
 
-// given returns the settings on command lines, each from the first line that has it. Options that are not among the
-// engine's flags are dropped, because they may hold secrets.
+// given returns the settings on command lines. For each setting, the first line that contains the setting counts.
+// Options that are not among the engine's flags are dropped, because they may contain secrets.
 func (d *Dialect) given(source string, lines [][]string) (all []stated) {
 	tell := func(f *Flag, value string) {
 		if f.At != "" {
@@ -416,7 +415,7 @@ func (d *Dialect) given(source string, lines [][]string) (all []stated) {
 			case given:
 			case len(flags) > 0 && flags[0].Value != "":
 				value, given = flags[0].Value, true
-			case len(flags) > 0 || secretName.MatchString(name): // the argument of a secret is skipped, whatever it looks like
+			case len(flags) > 0 || secretName.MatchString(name): // the next argument may be a secret, so it is skipped
 				if i++; i < len(line) {
 					value, given = line[i], true
 				}
@@ -444,7 +443,7 @@ func option(argument string) (name, value string, given bool) {
 	return strings.ReplaceAll(name, "_", "-"), value, given
 }
 
-// flagsOf returns the flags whose values an option of this name contains.
+// flagsOf returns the flags whose values are in an option of this name.
 func (d *Dialect) flagsOf(name string) (all []*Flag) {
 	for i := range d.Flags {
 		if slices.Contains(strings.Fields(d.Flags[i].Names), name) {
@@ -463,7 +462,7 @@ func (d *Dialect) spelt(f *Flag) string {
 	return "--" + name
 }
 
-// sizes lists the quantities that are settings, too: engines report them in many ways, which the rows describe.
+// sizes lists quantities that are also settings. Engines report these quantities in many ways, which the rows describe.
 var sizes = map[*metrics.Family]metrics.Setting{
 	metrics.MaxModelLen:          metrics.SettingMaxModelLen,
 	metrics.KVCacheCapacity:      metrics.SettingKVCacheTokens,
@@ -477,7 +476,7 @@ type sized struct {
 	lines          []int
 }
 
-// value adds up the lines, or returns the largest, as their family allows; NaN if one line has no value.
+// value adds up the lines, or returns the largest line, depending on their family. It returns NaN if a line has no value.
 func (s *sized) value(p *plan, values []float64) (total float64) {
 	for _, i := range s.lines {
 		switch v := p.lines[i].eval(values); {
@@ -519,7 +518,7 @@ func (p *plan) findSizes() {
 	}
 }
 
-// runs holds the settings with which an engine of a metrics page runs.
+// runs holds the settings of an engine of a metrics page.
 type runs struct {
 	dialect  *Dialect
 	out      [outLabels]string // labels of the engine as a whole
@@ -527,7 +526,7 @@ type runs struct {
 	settings []stated
 }
 
-// record adds the settings of an engine to the plan. A gateway and a service for KV cache run no model.
+// record adds the settings of an engine to the plan. Gateways and services for KV cache are left out, because they run no model.
 func (c *compiler) record(d *Dialect, defaults map[string]string, models []string) {
 	if d.Role != "" && d.Role != metrics.FrontendRole || d.Shared {
 		return

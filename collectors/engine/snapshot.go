@@ -18,10 +18,10 @@ type snapshot struct {
 	failed bool
 
 	effective  []effective // thresholds of objectives
-	maintained float64     // when the maintenance of all its engines ends, in unix time; 0 if any engine is not in maintenance
+	maintained float64     // end of the maintenance of all engines, in unix time; 0 if any engine is not in maintenance
 }
 
-// valued is a line of the exposition that is not yet written, because the text of all engines would take megabytes per scrape.
+// valued is a line of the exposition whose text is not rendered yet. The text of all engines would take megabytes per scrape.
 type valued struct {
 	series, le string // see line
 	value      float64
@@ -49,7 +49,7 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 		t.plan.sources[i].yields, t.plan.sources[i].absurd = false, false
 	}
 	restarts := t.text(metrics.EngineRestarts.Name, "")
-	lost := t.config.Ledger.lost(restarts) // before this reading, so that the loss is a step between two readings of the next process
+	lost := t.config.Ledger.lost(restarts) // before this reading, so that the loss appears as a step between two readings of the next process
 	for i := range t.plan.lines {
 		l := &t.plan.lines[i]
 		v := t.pool(l, l.eval(t.values))
@@ -100,7 +100,7 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	return s
 }
 
-// counters yields, by their series, the counters of the metrics page's units that fall only when a process restarts.
+// counters yields the counters of the metrics page's units that fall only when a process restarts. The keys are series.
 func (t *target) counters(yield func(string, float64) bool) {
 	for i := range t.plan.units {
 		for j := range t.plan.units[i].moves {
@@ -120,7 +120,7 @@ func (t *target) losses(s *snapshot, restarts string) {
 	}
 }
 
-// serving reports when the models on the metrics page that are not served now were last served.
+// serving reports when models that are not served now were last served.
 func (t *target) serving(s *snapshot) {
 	now, served := t.config.Now(), make(map[string]time.Time, len(t.plan.models))
 	for i := range t.plan.models {
@@ -138,11 +138,11 @@ func (t *target) serving(s *snapshot) {
 	t.mu.Unlock()
 }
 
-// pooled is the last value of a line about a pool of names, and the value of names that have left.
+// pooled is the last value of a line about a pool of names. left is the value of names that have left the pool.
 type pooled struct{ value, left float64 }
 
-// pool keeps the line from falling when one of its names turns out to be a model, because Prometheus would interpret a
-// fall as a restart.
+// pool prevents a line from falling when one of its names becomes a model. Prometheus would interpret the fall as a
+// restart.
 func (t *target) pool(l *line, v float64) float64 {
 	if !l.isPool || math.IsNaN(v) {
 		return v
@@ -159,8 +159,8 @@ func (t *target) pool(l *line, v float64) float64 {
 	return v
 }
 
-// answer adds the series that report where each quantity comes from in this scrape, or why it has no source, and counts
-// missing sources.
+// answer adds the series that report, for this scrape, the source of each quantity or the reason for a missing source.
+// It counts missing sources.
 func (t *target) answer(s *snapshot) {
 	serving := t.plan.serving(t.values)
 	for i := range t.plan.answers {
@@ -207,14 +207,14 @@ func (t *target) lacks(a *answer) {
 	}
 }
 
-// down renders a failed scrape. down reports nothing else about the engine, because old numbers would be wrong.
+// down renders a failed scrape. It reports nothing else about the engine, because old numbers would be wrong.
 func (t *target) down(err error, took time.Duration) *snapshot {
 	reason := scrape.ReasonOf(err)
 	t.note(reason, err)
 	return t.silence(reason, took)
 }
 
-// silence returns the snapshot of a scrape without a metrics page: the engine is gone, and its earlier models still
+// silence returns the snapshot of a scrape without a metrics page. The engine is gone, but its earlier models still
 // have series.
 func (t *target) silence(reason string, took time.Duration) *snapshot {
 	t.mu.Lock()

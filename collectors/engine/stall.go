@@ -7,42 +7,42 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Evidence that an engine makes no progress. A false alarm is worse than some delay.
+// These constants define the evidence that an engine makes no progress. A false alarm is worse than a short delay.
 const (
-	// traffic is the window in which the exporter learns how many answers are due, and how many files are open at rest.
-	// parts is the number of its parts.
+	// traffic is the window from which the exporter learns how many answers are due, and how many files are open at rest.
+	// parts is the number of parts of this window.
 	traffic = time.Hour
 	parts   = 12
-	// unproven is how long an engine must make no progress when little traffic was due: a step that compiles kernels or computes a long
-	// prompt may take minutes.
+	// unproven is how long an engine must make no progress if little traffic was due. A step that compiles kernels or
+	// computes a long prompt may take minutes.
 	unproven = 5 * time.Minute
-	// manyDue is how many answers must have been due meanwhile to prove that there is work. Gauges alone do not prove
-	// this: when clients cancel all running requests, vLLM reports these until its next step (vllm#22545).
+	// manyDue is how many answers must have been due in that time to prove that there is work. Gauges alone prove nothing.
+	// When clients cancel all running requests, vLLM reports these requests until its next step (vllm#22545).
 	manyDue = 20
 	// someDue is how many answers must have been due before new connections count as requests.
 	someDue = 3
-	// newRequests and newFiles are the smallest increases in requests and open files, since the last progress, that prove
-	// work. Less may be a request that stayed in the server's gauge, or a log file and the connections of scrapers.
+	// newRequests and newFiles are increases in requests and open files since the last progress. Smaller increases do not prove work. They may
+	// come from a request that stayed in the server's gauge, or from a log file and the connections of scrapers.
 	newRequests, newFiles = 2, 4
-	// connected caps how many new connections prove a stall early: a quarter of the answers that are due.
+	// connected limits the number of new connections that prove a stall early. The number is otherwise a quarter of the due answers.
 	connected = 20
-	// piling is how often the number of waiting requests must grow while none runs to prove that clients wait: the number
-	// of requests whose clients have left does not grow.
+	// piling is how often the number of waiting requests must grow, while none runs, to prove that clients wait. The
+	// number of requests whose clients have left does not grow.
 	piling = 2
 	// briefly is the maximum duration of a step. remembered is how long a standstill counts after its end.
 	briefly, remembered = 45 * time.Second, 5 * time.Minute
-	// leavers is how many clients must give up, within the time called leaving, to prove that others wait.
+	// leavers is how many clients must give up within the time leaving, to prove that other clients wait.
 	leavers, leaving = 2, time.Minute
-	// settling is how long after its last token an answer may still be in the server.
+	// settling is how long an answer may stay in the server after its last token.
 	settling = 5 * time.Second
-	// youth is how long an engine may load and compile after its start or return.
+	// youth is how long an engine may load and compile after it starts or answers again.
 	youth = 5 * time.Minute
-	// brief is how long an engine that only counts ended requests may show no progress, if manyDue answers are due in that
-	// time and each takes less than a third of it. This also covers a batch whose requests begin and end together.
+	// brief is the longest time without progress for an engine that counts only ended requests. In that time, manyDue answers must be due, and
+	// each must take less than a third of it. This also covers a batch whose requests begin and end together.
 	brief = 2 * time.Minute
 )
 
-// sight holds what one reading shows about a unit. NaN marks a value that the metrics page does not report.
+// sight holds the values of one reading of a unit. NaN marks a value that the metrics page does not report.
 type sight struct {
 	at       time.Time
 	start    float64   // of the process, unix time
@@ -50,7 +50,7 @@ type sight struct {
 	good     float64   // answers that ended well
 	bad      float64   // answers that ended badly
 	load     float64   // requests that run or wait, according to the scheduler
-	waits    float64   // those that wait
+	waits    float64   // waiting requests among them
 	more     more
 	held     float64  // requests in the server, or open files
 	files    bool     // whether held counts open files
@@ -66,7 +66,7 @@ type sight struct {
 // duration holds the number of requests whose duration is known, and the sum of these durations in seconds.
 type duration struct{ count, sum float64 }
 
-// since returns the mean since an earlier reading; 0 if no request was counted.
+// since returns the mean since an earlier reading, or 0 if no request was counted since then.
 func (d duration) since(before duration) float64 {
 	if d.count <= before.count {
 		return 0
@@ -128,12 +128,12 @@ type past struct {
 	piles   time.Time // since when more and more requests have waited while none runs
 	grown   int       // number of readings since then at which more requests waited
 	ended   time.Time // when an answer last ended badly without progress
-	gaveUp  time.Time // when clients first and last gave up without progress, and how many clients did
+	gaveUp  time.Time // when clients first gave up without progress; gives and givers are the last time and the number of clients
 	gives   time.Time
 	givers  float64
 	least   float64   // minimum of the server's requests since the last progress
 	lasting float64   // requests in the server at each of the last two readings, if neither showed progress
-	pending float64   // files in the server at the last reading besides the load, if that reading showed progress
+	pending float64   // open files in addition to the load at the last reading, if that reading showed progress
 	worked  time.Time // when the unit last had work without progress
 	certain time.Time // since when the unit has certainly made no progress; zero if it makes progress
 
@@ -149,19 +149,19 @@ type start struct {
 	stood  stood
 }
 
-// stood is the longest standstill of the last minutes that ended by itself.
+// stood is the longest standstill of the last minutes that ended without a restart.
 type stood struct {
 	ended  time.Time
 	lasted time.Duration
 }
 
-// part is a part of the last hour, numbered since 1970.
+// part is a part of the last hour. Parts are numbered since 1970.
 type part struct {
 	number    int64
 	good      float64 // answers
 	ends      float64 // requests whose duration is known
 	took      float64 // their durations, seconds
-	low, high float64 // open files beside those of the load, while there was progress
+	low, high float64 // open files in addition to those of the load, while there was progress
 	rest      bool    // low is known
 	open      bool    // high is known
 }
@@ -187,8 +187,8 @@ func (t *target) observe(s *snapshot) {
 	t.remembers(s, known)
 }
 
-// inside returns how many requests run in each engine, by its series of RequestsLost. An engine without progress may
-// report requests whose clients have left, unless it has certainly stalled.
+// inside returns how many requests run in each engine. The keys are series of RequestsLost. An engine without progress
+// may report requests whose clients have left, unless the engine has certainly stalled.
 func (t *target) inside() map[string]float64 {
 	all := map[string]float64{}
 	for i := range t.plan.units {
@@ -203,7 +203,7 @@ func (t *target) inside() map[string]float64 {
 	return all
 }
 
-// memories lists the series that come from several readings. A unit has such a series if it has a name for the series.
+// memories lists the series that are computed from several readings. A unit has such a series if the unit has a name for it.
 var memories = []struct {
 	family *metrics.Family
 	of     func(u *unit, p *past) (value float64, known bool)
@@ -239,7 +239,7 @@ func (t *target) remembers(s *snapshot, known map[string]*past) {
 	}
 }
 
-// patience returns the longest time until progress of a unit shows while it has work; 0 if it shows none.
+// patience returns the longest time until a unit with work shows progress, or 0 if it shows none.
 func (u *unit) patience() time.Duration {
 	switch {
 	case u.steps:
@@ -254,7 +254,7 @@ func (u *unit) patience() time.Duration {
 	return 0
 }
 
-// patience returns the longest time until progress shows in the traffic of the last hour.
+// patience returns the longest time until progress shows, given the traffic of the last hour.
 func (p *past) patience(u *unit, now time.Time) time.Duration {
 	if u.steps || u.perStep || p.due(now, brief) < manyDue {
 		return u.patience()
@@ -282,7 +282,7 @@ func (p *past) see(u *unit, r sight) {
 	switch {
 	case p.last.at.IsZero() || restarted:
 		earlier := p.last.good
-		if earlier > r.good { // it counts from zero
+		if earlier > r.good { // the counter started again at zero
 			earlier = 0
 		}
 		*p = past{
@@ -309,9 +309,9 @@ func (p *past) see(u *unit, r sight) {
 }
 
 // goesOn records a standstill that ends with a reading. Requests were open during the standstill if the stall was
-// certain then, or if first tokens have taken longer since the last reading than its gauges explain. Each request may
-// have arrived at that reading or, if the gauges show the request, when the standstill began. While all requests wait to
-// be admitted, an engine has nothing to compute.
+// certain then. They were also open if first tokens have taken longer since the last reading than the unit's gauges
+// explain. Requests in the gauges may have arrived when the standstill began, and all other requests may have arrived
+// at that reading. While all requests wait for admission, an engine has nothing to compute.
 func (p *past) goesOn(r sight) {
 	still := p.last.at.Sub(p.moved)
 	late := r.first.sum - p.last.first.sum - (r.first.count-p.last.first.count)*r.at.Sub(p.last.at).Seconds()
@@ -330,7 +330,7 @@ func (p *past) ended5m() float64 {
 	return p.stood.lasted.Seconds()
 }
 
-// learn learns from a reading with progress: the traffic, and the number of files that are open at rest.
+// learn learns the traffic, and the number of files that are open at rest, from a reading with progress.
 func (p *past) learn(r sight) {
 	now := partOf(&p.hour, r.at)
 	now.good += max(0, r.good-p.last.good)
@@ -343,7 +343,7 @@ func (p *past) learn(r sight) {
 	if !now.open || beside > now.high {
 		now.high, now.open = beside, true
 	}
-	low := p.pending // the gauges were right, because the engine has resumed
+	low := p.pending // the engine has resumed, so the gauges were right
 	if p.pending = beside; r.load == 0 {
 		low = beside
 	}
@@ -358,7 +358,7 @@ func (p *past) stand(r sight) {
 		p.busy = time.Time{}
 	}
 	switch {
-	case r.waits == 0 || r.load > r.waits: // during a long step, requests may keep waiting
+	case r.waits == 0 || r.load > r.waits: // requests may still wait while a long step runs
 		p.piles, p.grown = time.Time{}, 0
 	case r.waits > p.last.waits:
 		if p.grown++; p.piles.IsZero() {
@@ -387,9 +387,9 @@ func (p *past) stand(r sight) {
 	}
 }
 
-// left returns how many clients left since the last reading. If the server counts good answers, these also rise when a
-// client leaves; otherwise it is the requests of the last two readings that have disappeared. A refused request is
-// shorter, and a closed connection may belong to a health check.
+// left returns how many clients left since the last reading. If the server counts good answers, this count also rises
+// when a client leaves. Otherwise, left counts the requests of the last two readings that have disappeared. A refused
+// request is too short for two readings. A closed connection proves nothing, because it may belong to a health check.
 func (p *past) left(r sight) float64 {
 	switch {
 	case !math.IsNaN(r.answered):
@@ -409,7 +409,7 @@ func (p *past) judge(u *unit, r sight) {
 	case p.works(r) || p.above(r) >= 1:
 		p.worked = r.at
 	case p.certain.IsZero():
-	case !p.leaves(r) && r.at.Sub(p.worked) > unproven: // for a moment there may be no client
+	case !p.leaves(r) && r.at.Sub(p.worked) > unproven: // there may be no client for a moment
 		p.certain = time.Time{}
 	}
 	if p.certain.IsZero() && !r.young && d != 0 && !r.asleep {
@@ -417,14 +417,14 @@ func (p *past) judge(u *unit, r sight) {
 	}
 }
 
-// works reports whether the gauges show requests, while nothing else shows that there are none.
+// works reports whether the gauges show requests and no other source contradicts them.
 func (p *past) works(r sight) bool { return !p.busy.IsZero() && !p.idle(r) }
 
-// leaves reports whether clients have lately given up.
+// leaves reports whether clients have recently given up.
 func (p *past) leaves(r sight) bool { return p.givers > 0 && r.at.Sub(p.gives) <= unproven }
 
-// flee reports whether several clients have given up over some time, some of them recently, and more than the gauges
-// show.
+// flee reports whether several clients have given up over some time. Some must have given up recently, and the number
+// must be larger than the load in the gauges.
 func (p *past) flee(r sight) bool {
 	return p.leaves(r) && p.givers >= max(leavers, r.load+1) && p.gives.Sub(p.gaveUp) >= leaving
 }
@@ -432,14 +432,14 @@ func (p *past) flee(r sight) bool {
 // queues reports whether more and more requests have waited for minutes while none runs.
 func (p *past) queues(now time.Time) bool { return p.grown >= piling && now.Sub(p.piles) >= unproven }
 
-// began returns when a unit with work certainly stopped making progress, if progress may take d to show; zero if
-// that is not certain. The evidence of work is tried in order: requests that the gauges show, a queue that grows while
-// nothing runs, requests that only the server's connections show, and clients that give up.
+// began returns when a unit with work certainly stopped making progress. Progress may take d to show. If nothing is
+// certain, the result is zero. The evidence of work is tried in this order: requests in the gauges, a queue that grows
+// while nothing runs, requests that only the server's connections show, and clients that give up.
 func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
 	wait := p.wait(r, d)
 	more := !p.more.IsZero() && (!r.files || p.givers > 0 || p.ofClients(r.at))
 	stands := r.at.Sub(p.busy)
-	owed := len(u.good) == 0 || p.due(r.at, stands) >= manyDue && r.load >= 2 // a single request may be the last one for hours
+	owed := len(u.good) == 0 || p.due(r.at, stands) >= manyDue && r.load >= 2 // a single request may be the last request for hours
 	switch works := p.works(r); {
 	case works && stands >= d && (owed || r.at.Sub(p.ended) <= d/2):
 		return p.busy
@@ -455,8 +455,8 @@ func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
 	return time.Time{}
 }
 
-// wait returns the time without progress that proves a stall if only the gauges show work: longer if few answers
-// are due, or few connections are held.
+// wait returns the time without progress that proves a stall if only the gauges show work. The time is longer if few
+// answers are due, or if there are few connections.
 func (p *past) wait(r sight, d time.Duration) time.Duration {
 	few := r.files && p.above(r) < min(connected, p.due(r.at, d)/4)
 	if p.due(r.at, d) >= manyDue && !few {
@@ -465,14 +465,14 @@ func (p *past) wait(r sight, d time.Duration) time.Duration {
 	return max(d, unproven)
 }
 
-// ofClients reports whether the traffic of the last hour explains new connections, and did not end long before them.
+// ofClients reports whether new connections are explained by the traffic of the last hour, which must not have ended long before.
 func (p *past) ofClients(now time.Time) bool {
 	silence := p.more.Sub(p.moved)
 	return p.due(now, now.Sub(p.moved)) >= someDue && (silence <= 2*time.Minute || p.due(now, silence) <= manyDue)
 }
 
 // due returns how many answers are expected within some time, given the last hour. The beginning of a standstill is
-// not part of that hour, because an exporter that has just started would learn from it to expect few answers.
+// left out. Otherwise, an exporter that has just started would learn to expect few answers.
 func (p *past) due(now time.Time, within time.Duration) float64 {
 	if now.Sub(p.moved) <= unproven {
 		now = p.moved
@@ -508,7 +508,7 @@ func answersIn(hour *[parts]part, now, since time.Time) (good, perSecond float64
 	return good, good / max(now.Sub(oldest), time.Minute).Seconds()
 }
 
-// files returns how many files the server's process has open at rest, between a lower and an upper bound.
+// files returns the lower and the upper bound of the number of files that the server's process has open at rest.
 func (p *past) files(now time.Time) (low, high float64) {
 	low, high = math.Inf(-1), math.Inf(-1)
 	for _, h := range p.hour {
@@ -525,7 +525,7 @@ func (p *past) files(now time.Time) (low, high float64) {
 	return low, high
 }
 
-// above returns how many more requests are in the server than at the last progress, and than at rest.
+// above returns how many more requests are in the server now than at the last progress and at rest.
 func (p *past) above(r sight) float64 {
 	if !r.files {
 		return r.held - p.least
@@ -534,7 +534,7 @@ func (p *past) above(r sight) float64 {
 	return r.held - max(high, p.least)
 }
 
-// idle reports whether the server shows that no request is there, even if the gauges repeat old numbers.
+// idle reports whether the server shows that there is no request, even if the gauges repeat old numbers.
 func (p *past) idle(r sight) bool {
 	if !r.files {
 		return r.held == 0
@@ -555,7 +555,7 @@ func (p *past) inFlight() float64 {
 	case p.moved.Equal(r.at):
 		return r.load
 	}
-	if above := p.above(r); above >= newFiles { // fewer connections may be those that a gateway keeps open
+	if above := p.above(r); above >= newFiles { // a smaller number may be connections that a gateway keeps open
 		return max(r.load, above)
 	}
 	return r.load
@@ -569,8 +569,8 @@ func (p *past) stalled() float64 {
 	return p.last.at.Sub(p.certain).Seconds()
 }
 
-// without returns for how many seconds the unit has made no progress, if that distinguishes a stall from idleness:
-// while requests are shown, or if progress shows at once.
+// without returns for how many seconds the unit has made no progress. It returns this time only if it distinguishes a
+// stall from idleness, because requests are shown or because progress shows at once.
 func (p *past) without(u *unit) float64 {
 	r, since := p.last, p.busy
 	if r.load == 0 && p.seen && (u.steps || u.perStep) {
