@@ -14,9 +14,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// call describes a reading that needs driver calls of its own, because no field offers it.
+// call describes a reading that needs its own driver calls, because no field has the value.
 type call struct {
-	feature string // as in llm_gpu_feature_supported; if empty, read records the feature itself
+	feature string // as in llm_gpu_feature_supported; empty if read records the feature itself
 	row
 	read func(*nvmlDevice, *sheet) error
 
@@ -25,8 +25,8 @@ type call struct {
 
 var mayBeSlow = row{mayBeSlow: true}
 
-// newCalls returns the calls of one GPU in the order in which they are made: calls that need the fields or GPM come
-// after these.
+// newCalls returns the calls of one GPU in the order of their execution. Calls that need the fields or GPM come after
+// the fields and GPM.
 func newCalls() []call {
 	return []call{
 		{feature: "clock_max", row: at(rare), read: readMaxClocks},
@@ -70,7 +70,7 @@ func newCalls() []call {
 	}
 }
 
-// anyOf collects the outcomes of several calls, one of which must succeed.
+// anyOf collects the outcomes of several calls. At least one of these calls must succeed.
 type anyOf struct {
 	ok    bool
 	first error
@@ -217,7 +217,7 @@ func readGSPMode(d *nvmlDevice, s *sheet) error {
 	return err
 }
 
-// readLicence exports whether a virtual GPU has any licence. Physical GPUs are left out: a driver lists licensable
+// readLicence exports whether a virtual GPU has any licence. Physical GPUs are left out. The driver lists licensable
 // features for them, too, but they compute without a licence.
 func readLicence(d *nvmlDevice, s *sheet) error {
 	mode, err := ask(d, "nvmlDeviceGetVirtualizationMode", d.handle.GetVirtualizationMode)
@@ -240,8 +240,8 @@ func readLicence(d *nvmlDevice, s *sheet) error {
 	return nil
 }
 
-// readPlatform exports the position of a GPU in its rack. go-nvml requests version 1 of the call, which names some
-// fields differently from version 2 but has them in the same places.
+// readPlatform exports the position of a GPU in its rack. go-nvml requests version 1 of the call. Compared with version
+// 2, some fields have other names but the same places.
 func readPlatform(d *nvmlDevice, s *sheet) error {
 	p, err := ask(d, "nvmlDeviceGetPlatformInfo", d.handle.GetPlatformInfo)
 	if err == nil {
@@ -262,8 +262,8 @@ func readC2CMode(d *nvmlDevice, s *sheet) error {
 
 func readDeviceMemory(d *nvmlDevice, s *sheet) error { return d.readMemory(s, d.handle, "") }
 
-// readMemory exports the memory of the GPU or of a MIG device. Only the newer call separates reserved memory; the
-// older one counts it as used.
+// readMemory exports the memory of the GPU or of a MIG device. Only the newer call separates reserved memory. The older
+// call counts it as used memory.
 func (d *nvmlDevice) readMemory(s *sheet, h nvml.Device, instance string) error {
 	m, err := either(d, "memory "+instance,
 		func() (nvml.Memory, error) {
@@ -316,7 +316,7 @@ func readFans(d *nvmlDevice, s *sheet) error {
 
 func readPCIeLink(d *nvmlDevice, s *sheet) error {
 	var out anyOf
-	most := make(map[*metrics.Family]int) // the maximum is read last
+	most := make(map[*metrics.Family]int) // the loop reads the maximum last
 	for _, q := range []struct {
 		to   *metrics.Family
 		name string
@@ -340,11 +340,11 @@ func readPCIeLink(d *nvmlDevice, s *sheet) error {
 	return out.err()
 }
 
-// pcieTransfers holds the bits per second that a lane carries in one direction, by generation: the rates of the PCI
+// pcieTransfers holds the bits per second of a lane in one direction, by generation. These are the rates of the PCI
 // Express specifications, before encoding overhead.
 var pcieTransfers = []float64{math.Inf(1), 2.5e9, 5e9, 8e9, 16e9, 32e9, 64e9}
 
-// readRecoveryAction names the recovery action that a field reports as a number.
+// readRecoveryAction exports the name of the recovery action whose number a field has.
 func readRecoveryAction(d *nvmlDevice, s *sheet) error {
 	if action, ok := d.field(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION); ok {
 		s.add(metrics.GPURecoveryActionInfo, 1, metrics.RecoveryAction(int(action)))

@@ -13,9 +13,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// clockEvents lists the reasons for which the driver lowers the clocks. fields holds the driver's own counter of
-// nanoseconds, and the counter of older drivers; if there is none, or the driver is too old for it, time is integrated
-// from samples.
+// clockEvents lists the reasons for which the driver lowers the clocks. fields holds the driver's counter of
+// nanoseconds, and the counter of older drivers. If there is no counter, or the driver is too old, the time is
+// integrated from samples.
 var clockEvents = []struct {
 	bit    uint64
 	reason string
@@ -40,20 +40,20 @@ var clockEvents = []struct {
 	{nvml.ClocksEventReasonReliability, "reliability", []uint32{nvml.FI_DEV_PERF_POLICY_RELIABILITY}},
 }
 
-// commonClockEvents holds the reasons that every recent driver has, for a GPU that does not report its supported
-// reasons, such as a vGPU.
+// commonClockEvents holds the reasons that every recent driver has. It is used for GPUs that do not list their
+// supported reasons, such as a vGPU.
 const commonClockEvents = 0x1ff
 
-// clockEventState is kept from one sample to the next.
+// clockEventState is the state between two samples.
 type clockEventState struct {
 	supported uint64
 	asked     bool
 	active    uint64
-	seconds   [64]float64 // sampled, per bit
+	seconds   [64]float64 // from samples, by bit
 }
 
-// readClockEvents exports which reasons are in force. For reasons that the driver does not time itself, it also
-// exports how long they were in force.
+// readClockEvents exports the current reasons. For reasons that the driver does not time, it also exports how long they
+// applied.
 func readClockEvents(d *nvmlDevice, s *sheet) error {
 	active, err := either(d, "clock_events",
 		func() (uint64, error) {
@@ -77,15 +77,15 @@ func readClockEvents(d *nvmlDevice, s *sheet) error {
 		elapsed = d.now.Sub(d.last)
 	}
 	if elapsed > 3*max(s.every, d.lib.options.Interval) {
-		elapsed = 0 // too long without a sample
+		elapsed = 0 // the last sample is too old
 	}
 	for rest := c.supported; rest != 0; rest &= rest - 1 {
 		i := bits.TrailingZeros64(rest)
 		bit := uint64(1) << i
 		reason, driverTimes := d.clockEvent(bit)
 		s.add(metrics.GPUClockEventActive, metrics.Bool(active&bit != 0), reason)
-		// If a reason is in force at two successive samples, the whole time between them counts; at only one of them,
-		// half of the time counts.
+		// If a reason applies at two successive samples, the whole time between the samples counts. If it applies at only one
+		// of them, half of the time counts.
 		c.seconds[i] += elapsed.Seconds() * (metrics.Bool(c.active&bit != 0) + metrics.Bool(active&bit != 0)) / 2
 		if !driverTimes {
 			s.add(metrics.GPUClockEventSeconds, c.seconds[i], reason, "sampled")

@@ -10,13 +10,13 @@ import (
 
 const (
 	defaultTTL = 10 * time.Minute
-	maxTTL     = time.Hour // longer work needs another request; a forgotten request ends by itself
+	maxTTL     = time.Hour // longer work needs another request, so that a forgotten request ends
 )
 
 var errDetached = errors.New("detached")
 
-// detachment holds a request to release NVML for a while: a client of NVML prevents GPU resets, MIG changes and
-// unloading the driver.
+// detachment holds a request to release NVML for a while. A client of NVML would prevent GPU resets, MIG changes and
+// the removal of the driver.
 type detachment struct {
 	mu       sync.Mutex
 	until    time.Time
@@ -30,7 +30,7 @@ func newDetachment() *detachment {
 	return d
 }
 
-// set changes the time until which NVML is to stay released. The channel is closed once NVML is released.
+// set changes the end of the detachment. The returned channel is closed when NVML is released.
 func (d *detachment) set(until time.Time) (released <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -40,7 +40,7 @@ func (d *detachment) set(until time.Time) (released <-chan struct{}) {
 	return d.released
 }
 
-// get returns how long NVML is to stay released, and a channel that is closed when that changes.
+// get returns how long NVML must stay released, and a channel that is closed when this changes.
 func (d *detachment) get() (remaining time.Duration, changed <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,9 +56,8 @@ func (d *detachment) hold() (release func()) {
 	return func() { close(released) }
 }
 
-// Detach releases NVML, so that a GPU can be reset, MIG changed or the driver unloaded, and returns once it is
-// released. Until ttl has passed or Attach is called, GPU series are absent and llm_gpu_nvml_up has the reason
-// detached.
+// Detach releases NVML, and returns when NVML is released. A GPU can then be reset, MIG changed or the driver unloaded.
+// Until ttl has passed or Attach is called, GPU series are absent, and llm_gpu_nvml_up has the reason detached.
 func (c *Collector) Detach(ttl time.Duration) error {
 	if ttl <= 0 || ttl > maxTTL {
 		return fmt.Errorf("detach for %s: give a time above zero and up to %s", ttl, maxTTL)
@@ -82,8 +81,8 @@ func (c *Collector) Detach(ttl time.Duration) error {
 // Attach ends a detachment early. It does not wait for the GPUs to be read again.
 func (c *Collector) Attach() { c.detach.set(time.Time{}) }
 
-// DetachHandler serves POST /-/detach?ttl=10m: it answers 200 once NVML is released, 400 for a bad
-// ttl and 503 when NVML cannot be released.
+// DetachHandler serves POST /-/detach?ttl=10m. It answers 200 when NVML is released, 400 for an invalid ttl, and 503
+// when NVML cannot be released.
 func (c *Collector) DetachHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {

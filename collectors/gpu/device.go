@@ -15,8 +15,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// restFor is the pause before the exporter repeats a call that the driver has refused permanently. After a change of
-// mode, such as MIG, the call may work again.
+// restFor is the pause before the exporter repeats a call that the driver has refused permanently. The call may work
+// again after a change of mode, such as MIG.
 const restFor = 10 * time.Minute
 
 // nvmlDevice reads one GPU through NVML.
@@ -30,19 +30,19 @@ type nvmlDevice struct {
 	now    time.Time      // of the current cycle
 	last   time.Time      // of the last complete cycle
 	driver *time.Duration // counts the time in the driver
-	fatal  error          // the GPU or the library is broken: no more calls in this cycle
+	fatal  error          // error that broke the GPU or the library; no more calls follow in this cycle
 
 	fields   []field
 	batch    []nvml.FieldValue
 	asked    []*field
 	values   map[fieldID]nvml.FieldValue // the last values read
 	calls    []call
-	rest     map[string]time.Time // until when "either" skips its first way
+	rest     map[string]time.Time // end of the time in which either skips its first way
 	features map[string]*feature
 	distance map[distanceKey]*odometer
 
 	nvlinks   nvlinks
-	pcieSpeed float64 // bytes per second that the PCIe link can carry in one direction
+	pcieSpeed float64 // bytes per second that the PCIe link can transfer in one direction
 
 	clockEvents clockEventState
 	limits      map[string]float64 // for GPUs without T.Limit, in degrees
@@ -67,8 +67,8 @@ func newDevice(l *library, index int) *nvmlDevice {
 	}
 }
 
-// feature records whether a feature is offered. A feature of several calls or fields is offered if any call or
-// field is offered.
+// feature records whether the driver offers a feature. If a feature has several calls or fields, any of them is
+// sufficient.
 type feature struct {
 	cycle     time.Time
 	supported bool
@@ -124,7 +124,7 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 	return nil
 }
 
-// settle decides how often each reading is made, from the time that past readings took.
+// settle decides how often each reading is made, from the durations of earlier readings.
 func (d *nvmlDevice) settle(s *sheet) {
 	for i := range d.fields {
 		s.settled = d.fields[i].settle(&d.lib.options) || s.settled
@@ -135,11 +135,11 @@ func (d *nvmlDevice) settle(s *sheet) {
 	d.gpm.settle(d, s)
 }
 
-// begin starts readings of a tier. Opening a GPU may take seconds, and counts for no tier.
+// begin starts the readings of a tier. The time to open a GPU may be seconds, and counts for no tier.
 func (d *nvmlDevice) begin(s *sheet, t tier) { s.row, d.driver = t, &s.driver[t] }
 
-// alive ends the cycle unless the GPU reports its clocks or, for a GPU without clocks, its identity. Some dead GPUs
-// answer every call with a code that would be harmless from a single call. This check defines whether a GPU is up.
+// alive ends the cycle unless the GPU reports its clocks. A GPU without clocks must report its identity. Some dead GPUs
+// answer every call with a code that would be harmless for a single call. This check defines whether a GPU is up.
 func (d *nvmlDevice) alive(s *sheet) {
 	_, err := either(d, "clocks",
 		func() (string, error) {
@@ -174,7 +174,7 @@ func (d *nvmlDevice) call(name string, call func() nvml.Return) error {
 	}
 	began := time.Now()
 	err := d.lib.call(name, call)
-	if name != callWait { // a call that waits on purpose
+	if name != callWait { // the other call waits on purpose
 		*d.driver += time.Since(began)
 	}
 	d.condemn(err)
@@ -194,8 +194,8 @@ func ask[T any](d *nvmlDevice, name string, get func() (T, nvml.Return)) (v T, e
 	return v, err
 }
 
-// either tries the first of two ways to read something and, if the driver refuses that way permanently, the second.
-// The first way then rests, under its key.
+// either tries the first of two ways to read a value. If the driver refuses this way permanently, either tries the
+// second way, and skips the first way for a while, under its key.
 func either[T any](d *nvmlDevice, key string, first, second func() (T, error)) (T, error) {
 	if d.now.Before(d.rest[key]) {
 		return second()
@@ -208,7 +208,7 @@ func either[T any](d *nvmlDevice, key string, first, second func() (T, error)) (
 	return second()
 }
 
-// note records whether a feature is offered.
+// note records whether the driver offers a feature.
 func (d *nvmlDevice) note(name string, err error) {
 	f := findOrMake(d.features, name)
 	if f.cycle.Equal(d.now) && f.supported {

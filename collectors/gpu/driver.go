@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// driver wraps an initialised driver library: NVML, or nothing in a build without cgo. Every method may block as long
-// as the kernel driver does, so none is called while a metrics page is served.
+// driver wraps an initialised driver library, which is NVML. A build without cgo has no library. Every method may block
+// as long as the kernel driver does, so no method is called while metrics are served.
 type driver interface {
 	// Versions returns the versions of the driver and of NVML, and the CUDA level. Unknown versions are empty.
 	Versions() versions
@@ -21,8 +21,8 @@ type driver interface {
 
 // device reads one GPU. Only one goroutine uses it.
 type device interface {
-	// Read runs one cycle: it puts everything that is due onto the sheet. An error means that the GPU or the library is
-	// broken and that the sheet must not be served.
+	// Read runs one cycle, and adds all due readings to the sheet. An error means that the GPU or the library is broken,
+	// and that the sheet must not be served.
 	Read(now time.Time, s *sheet) error
 	// Close frees the driver's memory that Read allocated.
 	Close()
@@ -34,14 +34,14 @@ type versions struct{ driver, nvml, cuda string }
 type Identity struct {
 	UUID  string // GPU-…, empty until the GPU has answered once
 	Index string // NVML index, in decimal
-	Minor string // of /dev/nvidia<minor>, in decimal; empty if the driver does not report it
+	Minor string // number in /dev/nvidia<minor>, in decimal; empty if the driver does not report it
 	PCI   string // domain:bus:device.function in lower case, as in sysfs
 }
 
 // code holds an nvmlReturn_t.
 type code int
 
-// The codes that influence decisions. Values are nvmlReturn_t of nvml.h.
+// These codes influence decisions. Their values are those of nvmlReturn_t in nvml.h.
 const (
 	codeUninitialized    code = 1
 	codeNotSupported     code = 3
@@ -56,20 +56,20 @@ const (
 	codeUnknown          code = 999
 )
 
-// reach returns how much an error affects.
+// reach is the scope of an error.
 type reach uint8
 
 const (
-	thisTime     reach = iota // this call, this time
-	forGood                   // this call, on this GPU with this driver: not supported or not permitted
+	thisTime     reach = iota // only this call, and only this time
+	forGood                   // this call on this GPU with this driver, which is not supported or not permitted
 	wholeGPU                  // the GPU is lost
-	wholeProcess              // the GPU, but only for this process
+	wholeProcess              // the GPU, but only in this process
 	wholeLibrary              // the library
 )
 
-// codes explains the return codes: all of nvmlReturn_t in NVIDIA's nvml.h (13.4), with names and comments after that
-// file. An unlisted code concerns only this call. Whether a GPU is lost also depends on the calls that it still
-// answers: see nvmlDevice.alive.
+// codes explains the return codes. They are all values of nvmlReturn_t in NVIDIA's nvml.h (13.4), and names and
+// comments follow that file. An unlisted code concerns only this call. Whether a GPU is lost also depends on the calls
+// that it still answers: see nvmlDevice.alive.
 var codes = map[code]struct {
 	reason string
 	reach  reach
@@ -120,7 +120,7 @@ var codes = map[code]struct {
 	},
 }
 
-// Remedy returns what to do about a reason of llm_gpu_nvml_up or llm_gpu_up; empty if there is nothing to do.
+// Remedy returns what to do about a reason of llm_gpu_nvml_up or llm_gpu_up. It is empty if nothing has to be done.
 func Remedy(reason string) string {
 	for _, c := range codes {
 		if c.reason == reason {
@@ -146,10 +146,10 @@ func (e *callError) Error() string {
 // errNoCgo replaces the driver in a build without cgo.
 var errNoCgo = errors.New("this binary was built without cgo and cannot load NVML: use a release build, or build with CGO_ENABLED=1")
 
-// errWraps explains why a 32-bit counter is not served: the link may wrap it between two readings.
+// errWraps explains why a 32-bit counter is not served. The counter may wrap between two readings.
 var errWraps = errors.New("counter_wraps")
 
-// reasonFor returns the value of the reason label for an error; empty for nil.
+// reasonFor returns the value of the reason label for an error, or an empty string for nil.
 func reasonFor(err error) string {
 	var call *callError
 	switch {
@@ -170,7 +170,7 @@ func reasonFor(err error) string {
 	return fmt.Sprintf("nvml_error_%d", call.code)
 }
 
-// reachOf returns how much an error affects.
+// reachOf returns the scope of an error.
 func reachOf(err error) reach {
 	if call, ok := errors.AsType[*callError](err); ok {
 		return codes[call.code].reach
@@ -178,9 +178,8 @@ func reachOf(err error) reach {
 	return thisTime
 }
 
-// restartHeals reports whether a new process may be able to use the library after this one lost it: after a driver
-// update the old library stays mapped, and after systemd has revoked device nodes only a new container gets them
-// back.
+// restartHeals reports whether a new process may be able to use the library after this process lost it. After a driver
+// update, the old library stays mapped. After systemd has revoked device nodes, only a new container gets them back.
 func restartHeals(err error) bool {
 	var call *callError
 	return errors.As(err, &call) && (call.code == codeVersionMismatch || call.code == codeOperatingSystem || call.code == codeUnknown)

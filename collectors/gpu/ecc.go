@@ -31,8 +31,8 @@ type eccLocation struct {
 	name     string
 }
 
-// eccLocations lists the two ways in which GPUs split ECC errors by location: Ampere and newer into DRAM and SRAM,
-// older GPUs by unit. The split by unit is read only if the GPU has no SRAM counters, so that locations never overlap.
+// eccLocations lists the two ways in which GPUs split ECC errors by location. Ampere and newer GPUs split them into DRAM and SRAM, and
+// older GPUs split them by unit. The split by unit is read only without SRAM counters, so locations never overlap.
 var eccLocations = [2][]eccLocation{
 	{{nvml.MEMORY_LOCATION_SRAM, "sram"}, {nvml.MEMORY_LOCATION_DRAM, "dram"}},
 	{
@@ -93,7 +93,7 @@ func (d *nvmlDevice) readECCAt(s *sheet, l eccLocation) error {
 	return out.err()
 }
 
-// readSRAM exports uncorrectable SRAM errors, and whether there are too many. readECC exports corrected errors.
+// readSRAM exports uncorrectable SRAM errors, and whether they are too many. readECC exports corrected errors.
 func readSRAM(d *nvmlDevice, s *sheet) error {
 	status, err := ask(d, "nvmlDeviceGetSramEccErrorStatus", d.handle.GetSramEccErrorStatus)
 	if err != nil {

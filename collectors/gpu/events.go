@@ -11,11 +11,11 @@ import (
 
 const (
 	maxEventsPerCycle = 4096
-	eventWait         = 1 // in ms: read only events that are already waiting
+	eventWait         = 1 // in ms; reads only events that are already waiting
 )
 
-// readXIDEvents reads the XIDs that arrived since the last cycle. Every GPU has its own event set, so that a GPU that
-// hangs does not delay the events of others.
+// readXIDEvents reads the XIDs that arrived since the last cycle. Every GPU has its own event set, so a hanging GPU
+// does not delay the events of other GPUs.
 func readXIDEvents(d *nvmlDevice, s *sheet) error {
 	if d.events == nil {
 		if err := d.registerXIDs(); err != nil {

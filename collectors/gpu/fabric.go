@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// fabricChecks lists the bit fields of the fabric health mask. 0 means that the check is not supported; bad means that
-// it fails.
+// fabricChecks lists the bit fields of the fabric health mask. The value 0 means that the check is not supported. The
+// value bad means that the check fails.
 var fabricChecks = []struct {
 	name         string
 	shift, width uint32
@@ -46,8 +46,8 @@ func uuid(b [16]byte) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// readFabric exports the registration with the NVSwitch fabric, its result, and its health. Version 3 of the call
-// adds a summary; drivers before 13.0 only have version 2.
+// readFabric exports the registration with the NVSwitch fabric, its result, and its health. Version 3 of the call adds
+// a summary. Drivers before 13.0 have only version 2.
 func readFabric(d *nvmlDevice, s *sheet) error {
 	const name = "nvmlDeviceGetGpuFabricInfoV"
 	info, err := either(d, "fabric",
@@ -68,7 +68,7 @@ func readFabric(d *nvmlDevice, s *sheet) error {
 		return err
 	}
 	s.add(metrics.GPUFabricState, 1, fabricStates[info.State])
-	// GPUs that reach only GPUs of their own node have a zero UUID on every node, which identifies no cluster.
+	// If GPUs reach only GPUs of their own node, the UUID is zero on every node, and identifies no cluster.
 	if info.State == nvml.GPU_FABRIC_STATE_COMPLETED && nvml.Return(info.Status) == nvml.SUCCESS && info.ClusterUuid != [16]uint8{} {
 		s.add(metrics.GPUFabricInfo, 1, uuid(info.ClusterUuid), strconv.Itoa(int(info.CliqueId)))
 	}

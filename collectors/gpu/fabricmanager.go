@@ -17,14 +17,14 @@ import (
 // nvSwitches is where procfs lists the NVSwitches: see procfs_nvswitch.c in NVIDIA's open kernel modules.
 const nvSwitches = "driver/nvidia-nvswitch/devices"
 
-// managerCommand is nv-fabricmanager, as the kernel shortens the name of a process.
+// managerCommand is the name of nv-fabricmanager, shortened by the kernel.
 const managerCommand = "nv-fabricmanage"
 
-// managerSearch is the interval of the searches for a fabric manager among all processes, if no NVSwitch requires one.
+// managerSearch is the interval of the searches for a fabric manager among all processes, when no NVSwitch needs one.
 const managerSearch = 5 * time.Minute
 
-// fabricManager reports whether the fabric manager runs. This process connects a node's GPUs through its NVSwitches.
-// After the process dies, GPUs may keep its last state, so NVML does not show the loss.
+// fabricManager reports whether the fabric manager runs. The fabric manager connects a node's GPUs through the
+// NVSwitches. After it dies, GPUs may keep their last state, so NVML does not show the loss.
 type fabricManager struct {
 	switches int
 	known    bool // the processes of the host are visible

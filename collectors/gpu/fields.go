@@ -14,41 +14,41 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// field describes a row of the batch that a single nvmlDeviceGetFieldValues reads: the cheapest way to read values, and
-// the safest, because a driver refuses an unknown field instead of ending the process.
+// field describes a row of the batch that a single nvmlDeviceGetFieldValues reads. Fields are the cheapest way to read
+// values. They are also the safest way, because a driver refuses an unknown field instead of ending the process.
 type field struct {
 	fieldID
-	to      *metrics.Family // nil: only stored, for a call that needs it
-	labels  []string        // after the GPU's own
-	feature string          // as in llm_gpu_feature_supported; if empty, the call that needs the field records the feature
+	to      *metrics.Family // nil means that the value is only stored, for a call that needs it
+	labels  []string        // label values after those of the GPU
+	feature string          // as in llm_gpu_feature_supported; empty if the call that needs the field records the feature
 	per     float64         // units of the driver per base unit; 0 if the driver uses the base unit
 	row
 	value  func(float64) (float64, bool)
-	unless fieldID          // read only while this field gives no answer; zero: always
-	gpm    nvml.GpmMetricId // read only while GPM does not give this rate; zero: always
-	nvlink bool             // of one NVLink; read only while the link is connected
+	unless fieldID          // the field is read only while this other field has no answer; zero means always
+	gpm    nvml.GpmMetricId // the field is read only while GPM lacks this rate; zero means always
+	nvlink bool             // the field belongs to one NVLink, and is read only while the link is connected
 
-	batch     int // in which the field is read: see alone
+	batch     int // batch in which the field is read: see alone
 	restUntil time.Time
 }
 
-// unanswered is the return code of a field before it is read. Driver 580 leaves some fields out of a batch and still
-// reports success: on an H200, the limits of power and temperature, and the times of hardware slowdowns.
+// unanswered is the return code of a field before it is read. Driver 580 leaves some fields out of a batch, but reports
+// success. On an H200, these are the limits of power and temperature, and the times of hardware slowdowns.
 const unanswered = math.MaxUint32
 
-// alone is the batch of a field by itself. Most fields are read in the first batch. Fields that the driver left out of
-// the first batch are read in a second one, and fields that it left out of both are read alone.
+// alone is the batch of a field that is read by itself. Most fields are read in the first batch. The second batch has
+// the fields that the driver left out of the first. Fields that the driver left out of both batches are read alone.
 const alone = 2
 
 // fieldID holds an NVML_FI_… number and its scope: an NVLink, a C2C link, a power scope, or nothing.
 type fieldID struct{ id, scope uint32 }
 
-// Scopes. nvml.h uses power scope 2 both for the memory and for the base of the GPU. The base has only limits, so power
-// in this scope is the memory's.
+// These are the scopes. In nvml.h, power scope 2 means both the memory and the base of the GPU. The base has only
+// limits, so a power in this scope belongs to the memory.
 const (
 	scopeModule   = nvml.POWER_SCOPE_MODULE // power: GPU with CPU and memory (GH200, GB200)
 	scopeMemory   = nvml.POWER_SCOPE_MEMORY // power: device memory
-	scopeAllLinks = math.MaxUint32          // NVLink traffic: all links together
+	scopeAllLinks = math.MaxUint32          // traffic of all NVLinks together
 )
 
 // deviceFields lists the fields of the GPU itself.
@@ -216,8 +216,8 @@ func c2cError(id uint32, kind string) field {
 	return field{fieldID: fieldID{id: id}, to: metrics.GPUC2CErrors, labels: []string{kind}, feature: "c2c_errors", row: at(slow)}
 }
 
-// bitErrors decodes a bit error rate: a mantissa, and how often it is divided by ten. A value above one error per
-// bit, or with all bits set, is not a rate.
+// bitErrors decodes a bit error rate, which has a mantissa and a number of divisions by ten. A value is not a rate if
+// it is above one error per bit, or if all its bits are set.
 func bitErrors(encoded float64) (float64, bool) {
 	v := uint64(encoded)
 	mantissa := v >> nvml.NVLINK_BER_MANTISSA_SHIFT & nvml.NVLINK_BER_MANTISSA_WIDTH
@@ -226,7 +226,7 @@ func bitErrors(encoded float64) (float64, bool) {
 	return rate, rate <= 1 && (mantissa != nvml.NVLINK_BER_MANTISSA_WIDTH || exponent != nvml.NVLINK_BER_EXP_WIDTH)
 }
 
-// positive drops zero, which means that the GPU has no such sensor.
+// positive drops zero, because zero means that the GPU has no such sensor.
 func positive(v float64) (float64, bool) { return v, v > 0 }
 
 // newFields returns the batch of a GPU with the given numbers of NVLinks and chip-to-chip links.
@@ -260,7 +260,7 @@ func newFields(links, c2cLinks int) []field {
 	return slices.Concat(all, ofLinks(links, perLink), ofLinks(c2cLinks, c2cFields))
 }
 
-// leadsNowhere reports whether an NVLink is down and has never been up: boards have unconnected links.
+// leadsNowhere reports whether an NVLink is down and was never up, because boards have unconnected links.
 func (d *nvmlDevice) leadsNowhere(link uint32) bool {
 	v, ok := d.values[fieldID{nvml.FI_DEV_NVLINK_GET_STATE, link}]
 	return ok && integer(v) == nvml.NVLINK_STATE_INACTIVE && !d.nvlinks.led[link]
@@ -280,7 +280,7 @@ func ofLinks(links int, fields []field) (all []field) {
 	return all
 }
 
-// readFields reads the fields that are due, each tier by itself, to measure its time.
+// readFields reads the due fields. It reads each tier separately, to measure the tier's time.
 func (d *nvmlDevice) readFields(s *sheet) {
 	for t := range s.due + 1 {
 		for batch := range alone {
@@ -308,7 +308,7 @@ func (d *nvmlDevice) dueFields(t tier, batch int) []*field {
 	return d.asked
 }
 
-// readBatch reads fields with one call. Fields that the driver leaves out are due in the next batch.
+// readBatch reads fields with one call. The next batch has the fields that the driver leaves out.
 func (d *nvmlDevice) readBatch(s *sheet, fields []*field) {
 	d.batch = d.batch[:0]
 	for _, f := range fields {
@@ -389,10 +389,10 @@ func (d *nvmlDevice) refused(id fieldID) bool {
 			return d.now.Before(d.fields[i].restUntil)
 		}
 	}
-	return true // not even read
+	return true // the field was not even read
 }
 
-// linkCount returns the number of links of a kind as a field reports it, up to the most that NVML supports.
+// linkCount returns the number of links of a kind from a field. NVML's largest number of links is the limit.
 func (d *nvmlDevice) linkCount(id uint32, most int) (int, error) {
 	v := []nvml.FieldValue{{FieldId: id}}
 	if err := d.getFieldValues(v); err != nil {

@@ -12,15 +12,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// GPM (GPU performance monitoring, Hopper and newer) compares two samples of the hardware counters.
-// Samples are taken once per cycle, not per scrape, so that any number of scrapers see the same
-// window.
+// GPM (GPU performance monitoring, Hopper and newer) compares two samples of the hardware counters. Samples are taken
+// once per cycle, and not per scrape. Therefore, all scrapers see the same window.
 const (
-	gpmMinWindow = 100 * time.Millisecond // the driver does not refresh its samples faster
-	gpmMaxWindow = 10 * time.Minute       // an older sample has no meaning now
+	gpmMinWindow = 100 * time.Millisecond // the driver refreshes its samples at this interval
+	gpmMaxWindow = 10 * time.Minute       // an older sample no longer describes the present
 )
 
-// gpmMetric describes one GPM metric: a ratio, which GPM reports in percent, or a count since the node booted.
+// gpmMetric describes one GPM metric. It is a ratio, which GPM reports in percent, or a count since the node booted.
 type gpmMetric struct {
 	id      nvml.GpmMetricId
 	to      *metrics.Family
@@ -66,7 +65,7 @@ var gpmLater = []gpmMetric{
 
 var gpmMetrics = slices.Concat(gpmFirst, gpmLater)
 
-// gpmRates lists the GPM metrics in MiB/s, needed where the driver does not count bytes itself.
+// gpmRates lists the GPM metrics in MiB/s. They are used if the driver does not count bytes itself.
 var gpmRates = []nvml.GpmMetricId{
 	nvml.GPM_METRIC_PCIE_TX_PER_SEC, nvml.GPM_METRIC_PCIE_RX_PER_SEC,
 	nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, nvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC,
@@ -76,13 +75,13 @@ var gpmRates = []nvml.GpmMetricId{
 type gpmState struct {
 	isOpen  bool
 	whole   [slow + 1]gpmWindow
-	rows    []row // of gpmMetrics; metrics that have had an answer may be slow
+	rows    []row // of gpmMetrics; only metrics that have had an answer can become slow
 	settled bool
 	request nvml.GpmMetricsGetType
-	rates   map[nvml.GpmMetricId]gpmRate // of the window that this cycle closed for the whole GPU
+	rates   map[nvml.GpmMetricId]gpmRate // rates of the whole GPU in the window that this cycle closed
 }
 
-// gpmRate holds a rate in MiB/s, or the reason why there is none.
+// gpmRate holds a rate in MiB/s, or the reason for a missing rate.
 type gpmRate struct {
 	value float64
 	err   error
@@ -111,7 +110,7 @@ func (g *gpmState) get(d *nvmlDevice, w *gpmWindow, ids ...nvml.GpmMetricId) err
 	return d.call("nvmlGpmMetricsGet", func() nvml.Return { return d.lib.api.GpmMetricsGet(&g.request) })
 }
 
-// settle finds the metrics that take the driver long: it reads each metric alone, twice.
+// settle finds the metrics that take the driver long. It reads each metric alone, twice.
 func (g *gpmState) settle(d *nvmlDevice, s *sheet) {
 	if g.whole[fast].window == 0 || g.settled && s.due < rare || d.lib.options.Budget == 1 {
 		return
@@ -146,8 +145,8 @@ func (g *gpmState) of(t tier, n int) (found []int) {
 // gpmWindow spans two samples of a GPU, or of one of its MIG instances.
 type gpmWindow struct {
 	older, newer nvml.GpmSample // the next sample overwrites the older one
-	taken        time.Time      // when newer was taken; zero: never
-	window       time.Duration  // between the two; 0: there is only one sample
+	taken        time.Time      // time of newer; zero means never
+	window       time.Duration  // time between the two samples; 0 means that there is only one sample
 }
 
 // sample closes the window that the last sample opened. It reports whether there is a new window.
@@ -189,8 +188,8 @@ func freeWindows(l *library, windows *[slow + 1]gpmWindow) {
 	*windows = [slow + 1]gpmWindow{}
 }
 
-// readGPM samples the GPU and its MIG instances. Metrics for which the driver takes long are read with the slow
-// readings, over the window between two slow readings.
+// readGPM samples the GPU and its MIG instances. Metrics that take the driver long are read with the slow readings,
+// over the window between two slow readings.
 func readGPM(d *nvmlDevice, s *sheet) error {
 	if !d.gpm.isOpen {
 		return nil
@@ -219,7 +218,7 @@ func (d *nvmlDevice) noteAll(rows []gpmMetric, err error) {
 	}
 }
 
-// read puts the metrics of a tier over a window on the sheet; fast metrics of the whole GPU come with the rates.
+// read adds the metrics of a tier over a window to the sheet. Fast metrics of the whole GPU come with the rates.
 func (w *gpmWindow) read(d *nvmlDevice, s *sheet, t tier, instance, name string, take func(nvml.GpmSample) nvml.Return) error {
 	g := &d.gpm
 	if len(g.of(t, len(gpmMetrics))) == 0 {
@@ -281,7 +280,7 @@ func (w *gpmWindow) read(d *nvmlDevice, s *sheet, t tier, instance, name string,
 	return nil
 }
 
-// gpmValue returns the value of a GPM metric. Each metric has its own return code; NaN means that the window has no
+// gpmValue returns the value of a GPM metric. Each metric has its own return code. NaN means that the window has no
 // value.
 func gpmValue(m nvml.GpmMetric) (float64, error) {
 	if m.NvmlReturn != 0 {

@@ -1,11 +1,11 @@
 // Package gpu reads NVIDIA GPUs through NVML and serves the readings as llm_gpu_ metrics.
 //
-// Nothing on the scrape path calls the driver. Each GPU has one goroutine that reads it at a fixed interval and stores
-// a snapshot. A scrape reads the snapshots. A driver call that hangs affects only the series of its own GPU, sets
-// llm_gpu_collect_stuck for that GPU, and is never repeated before it returns.
+// Nothing on the scrape path calls the driver. Each GPU has one goroutine, which reads the GPU at a fixed interval and
+// stores a snapshot. A scrape reads the snapshots. If a driver call hangs, only the series of its own GPU are affected,
+// and llm_gpu_collect_stuck is set for this GPU. The call is not repeated before it returns.
 //
-// An absent value is better than a wrong value. A value that the driver, the GPU or the permissions do not offer has no
-// series, and llm_gpu_feature_supported has the reason.
+// An absent value is better than a wrong value. If the driver, the GPU or the permissions do not offer a value, the
+// value has no series, and llm_gpu_feature_supported has the reason.
 package gpu
 
 import (
@@ -29,30 +29,30 @@ import (
 type Options struct {
 	// Logger receives one record per change of state. Default: slog.Default().
 	Logger *slog.Logger
-	// Interval sets how often clocks, power, bandwidth and the like are read. GPM ratios are averages over this interval, which must be
-	// at least 100 ms. Default: 1 s.
+	// Interval sets how often the exporter reads clocks, power, bandwidth and similar values. GPM ratios are averages over
+	// this interval. It must be at least 100 ms. Default: 1 s.
 	Interval time.Duration
-	// SlowInterval sets how often values that rarely change are read: ECC, row remapping, links, MIG devices,
+	// SlowInterval sets how often the exporter reads values that rarely change: ECC, row remapping, links, MIG devices,
 	// processes. Default: 10 s.
 	SlowInterval time.Duration
 	// Budget is the share of time that readings of one GPU may spend in the driver, because other callers wait meanwhile.
-	// Slow readings happen less often. Default: 0.001.
+	// The exporter makes slow readings less often. Default: 0.001.
 	Budget float64
 	// Deadline limits how long one cycle of one GPU may take before the GPU counts as stuck. The first
 	// cycle after a driver load may take seconds. Default: 10 s.
 	Deadline time.Duration
-	// RestartAfter limits how long the library may be in a state that only a new process can leave (its version differs
-	// from the kernel module's, or the container has lost its device nodes) before Run returns an error. Negative:
-	// never. Default: 5 min.
+	// RestartAfter limits how long only a new process could use the library. This happens if the library's version differs
+	// from the kernel module's, or if the container has lost its device nodes. Then Run returns an error. A negative value
+	// means never. Default: 5 min.
 	RestartAfter time.Duration
-	// LibraryPath names the NVML library to load. Default: libnvidia-ml.so.1, found by the loader.
+	// LibraryPath names the NVML library to load. By default, the loader finds libnvidia-ml.so.1.
 	LibraryPath string
-	// SysFS and ProcFS are where the kernel's file systems are mounted. Default: /sys and /proc.
+	// SysFS and ProcFS are the mount points of the kernel's file systems. Default: /sys and /proc.
 	SysFS, ProcFS string
 	// Kmsg names the kernel log to read XIDs and SXids from. Default: /dev/kmsg. "none" switches it off.
 	Kmsg string
 
-	spent *spent // in the driver
+	spent *spent // time in the driver
 }
 
 func (o Options) withDefaults() Options {
@@ -81,11 +81,11 @@ type Collector struct {
 	versions versions
 	workers  []*worker
 	known    map[int]Identity // the GPUs by index, as of their last answer
-	bus      []string         // PCI addresses of the expected GPUs; nil if unknown
+	bus      []string         // PCI addresses of the expected GPUs; nil if they are unknown
 	manager  fabricManager
 
-	// Used only by Run:
-	hopelessSince time.Time // since when only a new process can use NVML; zero if this process can
+	// Only Run uses these fields:
+	hopelessSince time.Time // since when only a new process can use NVML; zero while this process can
 }
 
 // New returns a collector that serves llm_gpu_nvml_up 0 until Run has loaded the library.
@@ -102,10 +102,10 @@ func New(o Options) *Collector {
 
 var errStarting = errors.New("starting")
 
-// Run reads the GPUs until ctx ends, then releases the library and returns nil. It returns an error if only a new
-// process can see the GPUs again; the caller should exit, so that the supervisor starts a process on the new library.
-// Without a driver Run keeps trying. Call Run once, and for only one collector at a time, because a process has only
-// one NVML.
+// Run reads the GPUs until ctx ends. Then it releases the library and returns nil. If only a new process can see the
+// GPUs again, Run returns an error. The caller should then exit, so that the supervisor starts a process with the new
+// library. Without a driver, Run keeps trying. A process has only one NVML, so call Run once, and for one collector at
+// a time.
 func (c *Collector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup
@@ -139,8 +139,8 @@ func (c *Collector) Run(ctx context.Context) error {
 	return nil
 }
 
-// isHopeless reports whether NVML has been unusable for too long, currently with this error, and only a new process
-// can use it.
+// isHopeless reports whether NVML has been unusable for too long, and only a new process can use it. err is the current
+// error.
 func (c *Collector) isHopeless(err error) bool {
 	switch {
 	case !restartHeals(err):
@@ -152,8 +152,8 @@ func (c *Collector) isHopeless(err error) bool {
 	return !c.hopelessSince.IsZero() && after > 0 && time.Since(c.hopelessSince) >= after
 }
 
-// session loads the library and reads the GPUs until ctx ends, or until NVML is to be released or fails. session
-// also ends, without an error, if there are no GPUs.
+// session loads the library and reads the GPUs until ctx ends, NVML must be released, or NVML fails. If there are no
+// GPUs, session ends without an error.
 func (c *Collector) session(ctx context.Context) error {
 	release := c.detach.hold()
 	l, err := c.load(ctx)
@@ -169,7 +169,7 @@ func (c *Collector) session(ctx context.Context) error {
 	defer stop()
 	var workers []*worker
 	var running sync.WaitGroup
-	open := func(gpus int) int { // only GPUs not read yet, because a driver may find GPUs one by one
+	open := func(gpus int) int { // the driver may find GPUs one by one, so only new GPUs are opened
 		for i := len(workers); i < gpus; i++ {
 			w := newWorker(c, i, l.Device(i))
 			workers = append(workers, w)
@@ -183,15 +183,14 @@ func (c *Collector) session(ctx context.Context) error {
 	running.Go(func() { c.count(reading, l.driver, counted) })
 	failure := c.attend(ctx, counted, open)
 	stop()
-	// A stuck driver call must return before the library can be released. If the process ends instead, the kernel
-	// cleans up.
+	// A stuck driver call must return before the library can be released. If the process ends first, the kernel cleans up.
 	waiting := ctx
 	switch after := c.options.RestartAfter; {
 	case failure == nil:
 	case errors.Is(failure, errDetached):
 		c.setState(nil, failure)
 	default:
-		c.setState(workers, failure) // report what is possible while a GPU is stuck
+		c.setState(workers, failure) // publishes the remaining GPUs while a GPU is stuck
 		if c.isHopeless(failure); !c.hopelessSince.IsZero() && after > 0 {
 			var cancel context.CancelFunc
 			waiting, cancel = context.WithDeadline(ctx, c.hopelessSince.Add(after))
@@ -208,7 +207,7 @@ func (c *Collector) session(ctx context.Context) error {
 	return failure
 }
 
-// count repeatedly reports the number of GPUs until ctx ends. If the driver hangs in the call, nothing waits for it.
+// count reports the number of GPUs repeatedly until ctx ends. No goroutine waits for the driver if this call hangs.
 func (c *Collector) count(ctx context.Context, d driver, counted chan<- int) {
 	for pause(ctx, nil, c.options.SlowInterval) {
 		n, err := d.Count()
@@ -222,8 +221,8 @@ func (c *Collector) count(ctx context.Context, d driver, counted chan<- int) {
 	}
 }
 
-// attend returns when a session has to end, with the reason; nil if ctx has ended or there are no GPUs. Meanwhile it
-// opens newly counted GPUs.
+// attend waits until a session must end, and returns the reason. The reason is nil if ctx has ended or there are no
+// GPUs. In the meantime, attend opens newly found GPUs.
 func (c *Collector) attend(ctx context.Context, counted <-chan int, open func(int) int) error {
 	empty := time.NewTimer(time.Minute) // the driver may not have bound the GPUs yet
 	defer empty.Stop()
@@ -256,8 +255,8 @@ func (c *Collector) attend(ctx context.Context, counted <-chan int, open func(in
 	}
 }
 
-// survey reports whether a GPU is up; if none is up, it returns the error with the longest reach among the GPUs
-// that are not stuck.
+// survey reports whether a GPU is up. If none is up, it returns the error with the widest scope among the GPUs that are
+// not stuck.
 func survey(gpus []health) (up bool, err error) {
 	for _, h := range gpus {
 		switch {
@@ -278,8 +277,8 @@ type opened struct {
 	gpus     int
 }
 
-// load opens the library. A call that hangs is not repeated: llm_gpu_nvml_up has the reason stuck until it returns.
-// load returns no library if ctx ends first.
+// load opens the library. If the call hangs, load does not repeat it, and llm_gpu_nvml_up has the reason stuck until
+// the call returns. If ctx ends first, load returns no library.
 func (c *Collector) load(ctx context.Context) (opened, error) {
 	type result struct {
 		opened
@@ -330,7 +329,7 @@ func finish(ctx context.Context, g *sync.WaitGroup, grace time.Duration) bool {
 	}
 }
 
-// pause waits until the time has passed or something has changed. It returns false if ctx has ended.
+// pause waits until the time has passed or changed is closed. It returns false if ctx has ended.
 func pause(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -352,8 +351,8 @@ func (c *Collector) onIdentity(index int, id Identity) {
 	c.log.Know(id)
 }
 
-// onXID records an XID that NVML reported. For XIDs of NVLink 5, only the kernel log reports whether they are fatal, so
-// they are counted from the kernel log if it can be read.
+// onXID records an XID that NVML reported. XIDs of NVLink 5 are counted from the kernel log if the log can be read,
+// because only the kernel log shows whether they are fatal.
 func (c *Collector) onXID(x xid) {
 	if !c.log.Up() || !isNVLink5(x.code) {
 		c.log.xids.tell(xidNVML, x, time.Now())
@@ -398,36 +397,36 @@ func (c *Collector) GPUs() []Identity {
 	return ids
 }
 
-// KernelLog returns the collector's follower of the kernel log: its XIDs and SXids, and the XIDs that NVML reported.
+// KernelLog returns the collector's follower of the kernel log. It has the log's XIDs and SXids, and NVML's XIDs.
 func (c *Collector) KernelLog() *KernelLog { return c.log }
 
-// Process describes a compute process on a GPU, as listed by NVML.
+// Process describes a compute process on a GPU, from NVML's list.
 type Process struct {
-	PID         int // in the exporter's pid namespace; NVML leaves out processes that are not visible there
+	PID         int // in the exporter's pid namespace; NVML lists only processes that are visible there
 	GPU         Identity
 	InstanceID  string // MIG GPU instance; empty for the whole GPU
 	Memory      uint64 // bytes of device memory
 	MemoryKnown bool   // NVML does not always report the memory
 
-	SM, MemoryBusy   float64 // share of the last sampling period in which it ran kernels, and in which it used device memory
-	UtilizationKnown bool    // false with MIG, and for work that MPS does on behalf of its clients
+	SM, MemoryBusy   float64 // shares of the last sampling period in which the process ran kernels and used device memory
+	UtilizationKnown bool    // false with MIG, and for work of MPS for its clients
 }
 
-// Instance describes a MIG device: a part of a GPU that a container can have for itself.
+// Instance describes a MIG device, which is a part of a GPU that a container can have alone.
 type Instance struct {
 	GPU  Identity
 	ID   string // of the GPU instance; compute instances of the same GPU instance share it
 	UUID string // MIG-…
 }
 
-// Owner names a container that was given a GPU, or one of its MIG instances, according to another exporter's metrics page.
+// Owner names a container that has a GPU, or one of its MIG instances, according to another exporter's metrics page.
 type Owner struct {
 	GPU                       Identity
 	InstanceID                string // of the GPU instance; empty for the whole GPU
 	Namespace, Pod, Container string
 }
 
-// Instances returns the MIG devices of all GPUs, each as of its last successful reading.
+// Instances returns the MIG devices of all GPUs, from each GPU's last successful reading.
 func (c *Collector) Instances() []Instance {
 	var all []Instance
 	for _, h := range c.health(time.Now()) {
@@ -436,7 +435,7 @@ func (c *Collector) Instances() []Instance {
 	return all
 }
 
-// Processes returns the compute processes of all GPUs that answer, as of the last slow cycle.
+// Processes returns the compute processes of all GPUs that answer, from the last slow cycle.
 func (c *Collector) Processes() []Process {
 	var all []Process
 	for _, h := range c.health(time.Now()) {

@@ -27,7 +27,7 @@ const (
 
 var errKmsgOff = errors.New("switched off")
 
-// mostGPUs bounds how many GPUs a KernelLog remembers. The largest nodes have 16.
+// mostGPUs limits the number of GPUs in a KernelLog. The largest nodes have 16 GPUs.
 const mostGPUs = 128
 
 // KernelLog follows the kernel log while Run runs, and counts the XIDs and SXids in it. Any goroutine may call its
@@ -42,9 +42,9 @@ type KernelLog struct {
 	err   error               // why the log is not read
 	known map[string]Identity // GPUs by PCI address
 
-	// Used only by Run:
+	// Only Run uses these fields:
 	last     uint64 // number of the last record
-	followed bool   // whether everything present at the start has been read
+	followed bool   // whether all records of the start have been read
 }
 
 // NewKernelLog returns a KernelLog for a node whose GPUs are not read through NVML. A Collector creates its own KernelLog.
@@ -81,14 +81,14 @@ func (k *KernelLog) Run(ctx context.Context) {
 // Up reports whether the kernel log is being read.
 func (k *KernelLog) Up() bool { return k.state() == nil }
 
-// state returns why the kernel log is not read; nil while it is.
+// state returns why the kernel log is not read. It returns nil while the log is read.
 func (k *KernelLog) state() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.err
 }
 
-// Know sets which GPUs are at which PCI addresses. Earlier addresses stay known, so that a failed GPU keeps its name.
+// Know sets the GPUs and their PCI addresses. Earlier addresses stay known, so that a failed GPU keeps its name.
 func (k *KernelLog) Know(gpus ...Identity) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -104,8 +104,8 @@ func (k *KernelLog) Know(gpus ...Identity) {
 	}
 }
 
-// Collect serves the log's XIDs, with their catalogue, and its SXids. An unknown GPU has only its PCI address.
-// Without counts, only the times of XIDs are served.
+// Collect serves the log's XIDs, with their catalogue, and its SXids. Unknown GPUs have only their PCI address. If
+// counts is false, Collect serves only the times of XIDs.
 func (k *KernelLog) Collect(ch chan<- prometheus.Metric, counts bool) {
 	k.mu.Lock()
 	gpus := maps.Clone(k.known)
@@ -157,10 +157,9 @@ func kmsgReason(err error) string {
 	}
 }
 
-// follow reads the kernel log until it fails or ctx ends. A record is new if its number is above that of the last
-// record present at the start. A record gets the time at which it is read: the kernel's time stamps drift from
-// every other clock, by seconds after minutes and by hours after weeks. For records present at the start, the time
-// stamps serve as an approximation.
+// follow reads the kernel log until it fails or ctx ends. New records have a higher number than the last record at the
+// start. Their time is the time of reading, because the kernel's time stamps drift by seconds after minutes and by
+// hours after weeks. For records that exist at the start, the time stamps are used as an approximation.
 func (k *KernelLog) follow(ctx context.Context) error {
 	boot, err := bootTime(k.procfs)
 	if err != nil {
@@ -197,7 +196,7 @@ func (k *KernelLog) follow(ctx context.Context) error {
 		}
 		switch {
 		case err == nil:
-		case errors.Is(err, syscall.EPIPE): // records were overwritten before they could be read
+		case errors.Is(err, syscall.EPIPE): // records were overwritten before this reading
 		case errors.Is(err, io.EOF):
 			k.followed = true
 			if !pause(ctx, nil, kmsgPoll) {
@@ -218,7 +217,7 @@ func (k *KernelLog) onXID(x kmsgXID) {
 	k.xids.tell(channel, x.xid, time.Now())
 }
 
-// present reads the current content of a log: io.EOF means that there are no more records at present.
+// present reads the current content of a log. io.EOF means that there are no more records now.
 type present struct{ syscall.RawConn }
 
 func (p present) Read(b []byte) (n int, err error) {
@@ -242,7 +241,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// bootTime returns when the kernel's clock was zero. This clock stamps kernel log records.
+// bootTime returns the time at which the kernel's clock was zero. Kernel log records have the time of this clock.
 func bootTime(procfs string) (time.Time, error) {
 	file := filepath.Join(procfs, "uptime")
 	b, err := os.ReadFile(file)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// kmsgRecord holds a kernel log record that the kernel itself wrote; anybody may write other records.
+// kmsgRecord holds a kernel log record that the kernel itself wrote. Other records may come from any program.
 type kmsgRecord struct {
 	seq       uint64
 	sinceBoot time.Duration
@@ -19,10 +19,10 @@ type kmsgXID struct {
 	seq       uint64
 	sinceBoot time.Duration
 	xid
-	plain bool // in words, without a number
+	plain bool // the record has words, but no number
 }
 
-// kmsgSeq returns the number of a record: "6,1234,5678901,-;…".
+// kmsgSeq returns the number of a record such as "6,1234,5678901,-;…".
 func kmsgSeq(line string) (uint64, bool) {
 	numbers := strings.SplitN(line, ",", 3)
 	if len(numbers) < 3 {
@@ -32,7 +32,7 @@ func kmsgSeq(line string) (uint64, bool) {
 	return seq, err == nil
 }
 
-// parseRecord reads one record of /dev/kmsg: "6,1234,5678901,-;NVRM: Xid (PCI:0000:3b:00): 79, …".
+// parseRecord reads one record of /dev/kmsg, such as "6,1234,5678901,-;NVRM: Xid (PCI:0000:3b:00): 79, …".
 func parseRecord(line string) (r kmsgRecord, ok bool) {
 	prefix, message, _ := strings.Cut(line, ";")
 	numbers := strings.SplitN(prefix, ",", 4)
@@ -84,9 +84,9 @@ func parseKmsg(line string) (x kmsgXID, ok bool) {
 	return x, false
 }
 
-// nvlink5Fatal holds, by the prefix of a unit's name, the bits of its status that NVIDIA's catalogue answers with a
-// reset (docs.nvidia.com/deploy/xid-errors, XID 144-150 decode). None means that no status requires a reset. Other
-// units report the severity as a word.
+// nvlink5Fatal holds status bits by the prefix of a unit's name. For these bits, NVIDIA's catalogue requires a reset
+// (docs.nvidia.com/deploy/xid-errors, XID 144-150 decode). No bits mean that no status requires a reset. Other units
+// report the severity as a word.
 var nvlink5Fatal = []struct {
 	unit string
 	bits uint64
@@ -103,12 +103,12 @@ var nvlink5Fatal = []struct {
 	{"NETIR_BER_EVENT", 0},
 }
 
-// Reasons for which a link goes down on purpose, in bits 20 to 25 of the first number.
+// nvlink5Down holds the reasons for which a link goes down on purpose. They are in bits 20 to 25 of the first number.
 var nvlink5Down = []uint64{0x26, 0x28}
 
-// saysNonfatal reports whether the GPU continues after an XID of NVLink 5: "RLW_REMAP Nonfatal XC0 i0 Link 13
-// (0x0409a082 0x00000080 …)". The numbers are the unit's information and its status. The word applies if the numbers
-// are missing, or if the unit's status does not show the severity.
+// saysNonfatal reports whether the GPU continues after an XID of NVLink 5, such as "RLW_REMAP Nonfatal XC0 i0 Link 13
+// (0x0409a082 0x00000080 …)". The numbers are the unit's information and status. The word decides if the numbers are
+// missing, or if the unit's status does not show the severity.
 func saysNonfatal(code int, text string) bool {
 	words := strings.Fields(text)
 	if !isNVLink5(code) || len(words) < 2 {

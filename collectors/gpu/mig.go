@@ -15,12 +15,12 @@ import (
 type migInstance struct {
 	id       int
 	instance string // id as a label
-	shape    string // shape of its devices; an instance with another shape is a different instance that reuses the id
+	shape    string // shape of its devices; an instance with another shape is a new instance with the same id
 	gpm      [slow + 1]gpmWindow
 }
 
-// readMIG lists the MIG devices. Their handles become stale when an instance is destroyed, so they are looked up each
-// time.
+// readMIG lists the MIG devices. It looks up their handles each time, because a handle becomes stale when its instance
+// is destroyed.
 func readMIG(d *nvmlDevice, s *sheet) error {
 	var current, pending int
 	err := d.call("nvmlDeviceGetMigMode", func() (ret nvml.Return) {
@@ -79,7 +79,7 @@ func (d *nvmlDevice) listMIG(s *sheet, found map[int]*migInstance) (listed []Ins
 		if !known {
 			m = &migInstance{id: gi, instance: instance}
 			found[gi] = m
-			// Compute instances share the memory of their GPU instance: export it once.
+			// Compute instances share the memory of their GPU instance, so it is exported once.
 			d.note("mig_memory", d.readMemory(s, mig, instance))
 		}
 		m.shape += uuid + " "

@@ -10,13 +10,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// nvlinks holds what is known about the far ends of a GPU's NVLinks. It is kept through failures of the GPU.
+// nvlinks describes the far ends of a GPU's NVLinks. It outlives failures of the GPU.
 type nvlinks struct {
-	led      [nvml.NVLINK_MAX_LINKS]bool // the link was up at least once, so it is connected
+	led      [nvml.NVLINK_MAX_LINKS]bool // the link was up once, so it is connected
 	switched bool                        // one link leads to a switch, so all links do
 }
 
-// readFEC exports the FEC history of all NVLinks together: sixteen series per link would make thousands on a node.
+// readFEC exports the FEC history of all NVLinks together. Sixteen series per link would be thousands on a node.
 func readFEC(d *nvmlDevice, s *sheet) error {
 	var err error = &callError{"nvmlDeviceGetFieldValues, FEC history", codeNotSupported}
 	for bin := range fecBins {
@@ -28,8 +28,8 @@ func readFEC(d *nvmlDevice, s *sheet) error {
 	return err
 }
 
-// readNVLinks exports which NVLinks are up. An inactive link without a far end is left out, because cards have links
-// for a bridge even without a bridge.
+// readNVLinks exports which NVLinks are up. It leaves out inactive links without a far end, because cards have links
+// for a bridge even if there is no bridge.
 func readNVLinks(d *nvmlDevice, s *sheet) error {
 	n := &d.nvlinks
 	var inactive []int
@@ -59,7 +59,7 @@ func readNVLinks(d *nvmlDevice, s *sheet) error {
 	return nil
 }
 
-// hasFarEnd reports whether the driver has the far end of a link.
+// hasFarEnd reports whether the driver knows the far end of a link.
 func (d *nvmlDevice) hasFarEnd(link int) bool {
 	_, err := ask(d, "nvmlDeviceGetNvLinkRemotePciInfo_v2|nvmlDeviceGetNvLinkRemotePciInfo",
 		func() (nvml.PciInfo, nvml.Return) { return d.handle.GetNvLinkRemotePciInfo(link) })

@@ -15,7 +15,7 @@ import (
 
 const defaultLibrary = "libnvidia-ml.so.1"
 
-// Calls for which go-nvml picks the newest version that the library has.
+// For these calls, go-nvml picks the newest version in the library.
 const (
 	callInit      = "nvmlInit_v2|nvmlInit"
 	callCount     = "nvmlDeviceGetCount_v2|nvmlDeviceGetCount"
@@ -26,16 +26,16 @@ const (
 	callMPS       = "nvmlDeviceGetMPSComputeRunningProcesses_v3|nvmlDeviceGetMPSComputeRunningProcesses_v2|nvmlDeviceGetMPSComputeRunningProcesses"
 )
 
-// library wraps NVML. The functions of NVML are undefined symbols of this binary, bound on their first call: calling
-// one that the driver lacks ends the process, and nothing in Go can prevent it. Therefore every call goes through
-// call, which looks up the symbol first.
+// library wraps NVML. The functions of NVML are undefined symbols of this binary, which are bound at their first call.
+// If the driver lacks a function, calling it ends the process, and Go cannot prevent this. Therefore, every call goes
+// through the method call, which looks up the symbol first.
 type library struct {
 	api     nvml.Interface
-	so      *dl.DynamicLibrary // never closed, because a late call returns into it
+	so      *dl.DynamicLibrary // never closed, because a late call may still return into the library
 	options Options
 	symbols sync.Map // call → whether the library has it
 	closed  atomic.Bool
-	warned  sync.Map // features whose lack of permission has been logged
+	warned  sync.Map // features for which missing permission has been logged
 }
 
 // openDriver loads and initialises NVML.
@@ -58,8 +58,8 @@ func openDriver(o Options) (driver, error) {
 	return l, nil
 }
 
-// call makes a driver call if the library has it. name is the C function, or several names separated by |, any of which
-// is enough.
+// call makes a driver call if the library has its function. name is the C function, or several functions separated by
+// |, of which one is sufficient.
 func (l *library) call(name string, call func() nvml.Return) error {
 	first, _, _ := strings.Cut(name, "|")
 	if l.closed.Load() {

@@ -13,8 +13,8 @@ import (
 // busInterval is how often the PCI bus is scanned.
 const busInterval = 30 * time.Second
 
-// watchBus keeps the list of expected GPUs. A GPU that vanishes from the bus stays on the list, because its absence
-// is what matters.
+// watchBus updates the list of expected GPUs. A GPU that vanishes from the bus stays on the list, because its absence
+// is a fault.
 func (c *Collector) watchBus(ctx context.Context) {
 	tick := time.NewTicker(busInterval)
 	defer tick.Stop()
@@ -49,7 +49,7 @@ func (c *Collector) lookAtBus() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	bus := []string{} // not nil: the list is known, even if it is empty
+	bus := []string{} // not nil, because even an empty list is known
 	for _, address := range slices.Concat(c.bus, found) {
 		if !slices.Contains(bus, address) && !slices.Contains(passed, address) {
 			bus = append(bus, address)
@@ -81,8 +81,8 @@ func busGPUs(sysfs string) (found, passed []string, err error) {
 	return found, passed, nil
 }
 
-// passesThrough reports whether a driver only holds a device for a virtual machine: vfio-pci and its variants, such
-// as nvgrace_gpu_vfio_pci, the stub, and Xen's.
+// passesThrough reports whether a driver only reserves a device for a virtual machine. These drivers are vfio-pci and
+// its variants, such as nvgrace_gpu_vfio_pci, the stub, and Xen's driver.
 func passesThrough(driver string) bool {
 	return strings.Contains(driver, "vfio") || driver == "pci-stub" || strings.HasSuffix(driver, "pciback")
 }
@@ -92,8 +92,8 @@ func readLine(dir, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// CanonicalPCI converts NVML's and the kernel log's forms of a PCI address to the form of sysfs:
-// "00000000:3B:00.0", "PCI:0000:3b:00" and "0000:3b:00.0" all become 0000:3b:00.0.
+// CanonicalPCI converts a PCI address from NVML or the kernel log to the form of sysfs. "00000000:3B:00.0",
+// "PCI:0000:3b:00" and "0000:3b:00.0" all become 0000:3b:00.0.
 func CanonicalPCI(s string) (string, bool) {
 	s, function, hasFunction := strings.Cut(strings.TrimPrefix(s, "PCI:"), ".")
 	parts := strings.Split(s, ":")
@@ -109,7 +109,7 @@ func CanonicalPCI(s string) (string, bool) {
 		parts[1], parts[2], function)), true
 }
 
-// isHex reports whether s is a hexadecimal number that does not exceed a number of digits.
+// isHex reports whether s is a hexadecimal number with at most this number of digits.
 func isHex(s string, most int) bool {
 	return s != "" && len(s) <= most && strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }

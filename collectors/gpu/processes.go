@@ -17,18 +17,18 @@ const (
 	noInstance             = math.MaxUint32
 )
 
-// utilization holds the load that each process put on a GPU in the last sampling period, by process id.
+// utilization holds the load of each process on a GPU in the last sampling period, by process id.
 type utilization struct {
 	byPID map[uint32]nvml.ProcessUtilizationSample
 	since uint64 // time stamp of the newest sample, in microseconds
-	began bool   // earlier samples are ignored
+	began bool   // false until the first reading, whose samples are ignored
 }
 
-// readProcessUtilization reads the samples since the last time. The driver has no sample for an idle process, and
+// readProcessUtilization reads the samples since the last reading. The driver has no sample for an idle process, and
 // answers "not found" if all processes were idle.
 func readProcessUtilization(d *nvmlDevice, _ *sheet) error {
 	u := &d.utilization
-	if u.since > uint64(d.now.UnixMicro()) { // the clock was set back, so newer samples would be a long time away
+	if u.since > uint64(d.now.UnixMicro()) { // the clock was set back, and would hide samples for a long time
 		*u = utilization{}
 	}
 	u.byPID = nil
@@ -55,8 +55,8 @@ func readProcessUtilization(d *nvmlDevice, _ *sheet) error {
 	return nil
 }
 
-// processUtilization reads the samples. go-nvml first requests their number, and panics if the number then grows, as
-// when a process starts.
+// processUtilization reads the samples. go-nvml first requests their number. If a process starts and the number grows,
+// go-nvml panics.
 func processUtilization(h nvml.Device, since uint64) (samples []nvml.ProcessUtilizationSample, ret nvml.Return) {
 	defer func() {
 		if recover() != nil {
@@ -94,7 +94,7 @@ func readProcesses(d *nvmlDevice, s *sheet) error {
 		if !process.MemoryKnown {
 			process.Memory = 0
 		}
-		// MPS clients work through the MPS server: the utilization of a process without its own sample is unknown.
+		// MPS clients work through the MPS server, so the utilization of a process without its own sample is unknown.
 		sample, sampled := d.utilization.byPID[p.Pid]
 		process.UtilizationKnown = (sampled || d.utilization.byPID != nil && i < own) && sample.SmUtil <= 100 && sample.MemUtil <= 100
 		process.SM, process.MemoryBusy = float64(sample.SmUtil)/100, float64(sample.MemUtil)/100

@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// sheet records the readings of one cycle of one GPU. A cycle mostly reads the same values as the last one, in the
-// same order. It reuses the last cycle's series, so it allocates little more than one slice.
+// sheet records the readings of one cycle of one GPU. Most cycles read the same values in the same order as the last
+// cycle. Therefore, a cycle reuses the last cycle's series, and allocates little more than one slice.
 type sheet struct {
 	identity  Identity
 	readings  [tiers]readings             // of the last cycle in which the tier was due
@@ -16,17 +16,17 @@ type sheet struct {
 	row       tier                        // tier of the current reading
 	settled   bool                        // whether a reading changed its tier in this cycle
 	processes []Process                   // of the last slow cycle
-	instances []Instance                  // of the last slow cycle in which they could be read
+	instances []Instance                  // of the last slow cycle in which instances were readable
 	xids      []xid                       // of this cycle
 	every     time.Duration               // from one cycle to the next
 	driver    [tiers]time.Duration        // time that this cycle spent in the driver
 	dropped   map[*metrics.Family]float64 // number of implausible readings since the start
 }
 
-// readings lists samples in the order in which they were read. They are immutable once their sheet is published.
+// readings lists samples in the order of reading. They do not change after their sheet is published.
 type readings struct {
 	samples []metrics.Sample
-	last    []metrics.Sample // of the last cycle, starting with the first that may be read again
+	last    []metrics.Sample // of the last cycle, without the series that this cycle has passed
 }
 
 // again opens the readings for a new cycle.
@@ -42,7 +42,7 @@ func (r *readings) add(of Identity, f *metrics.Family, value float64, extra []st
 	r.samples = append(r.samples, metrics.Sample{Series: series, Value: value})
 }
 
-// take returns a series of the last cycle, nil if there is none. It skips a few series that this cycle did not read.
+// take returns a series of the last cycle, or nil. It may skip a few series that this cycle did not read.
 func (r *readings) take(of Identity, f *metrics.Family, extra []string) *metrics.Series {
 	const ahead = 40 // a GPU has up to 18 NVLinks
 	for i, s := range r.last[:min(ahead, len(r.last))] {
@@ -54,7 +54,7 @@ func (r *readings) take(of Identity, f *metrics.Family, extra []string) *metrics
 	return nil
 }
 
-// newSeries returns a series; the caller guarantees the number of labels.
+// newSeries returns a series. The caller guarantees the number of labels.
 func newSeries(f *metrics.Family, labels ...string) *metrics.Series {
 	s, err := f.NewSeries(labels...)
 	if err != nil {
@@ -82,8 +82,8 @@ func (s *sheet) setIdentity(id Identity) {
 	}
 }
 
-// add puts a value on the sheet that stays until its tier is due again. extra holds the label values that follow
-// the GPU's.
+// add adds a value to the sheet. The value stays until its tier is due again. extra has the label values after those of
+// the GPU.
 func (s *sheet) add(f *metrics.Family, value float64, extra ...string) {
 	if s.plausible(f, value) {
 		s.readings[s.row].add(s.identity, f, value, extra)
@@ -102,7 +102,7 @@ func (s *sheet) plausible(f *metrics.Family, value float64) bool {
 	return false
 }
 
-// known returns a requested value; empty after an error.
+// known returns a requested value, or an empty string after an error.
 func known(v string, err error) string {
 	if err != nil {
 		return ""
@@ -115,9 +115,9 @@ type snapshot struct {
 	identity  Identity
 	began     time.Time
 	took      time.Duration
-	every     [tiers]time.Duration // from one reading to the next
+	every     [tiers]time.Duration // time from one reading to the next
 	samples   [tiers][]metrics.Sample
 	processes []Process
 	instances []Instance
-	err       error // the GPU or the library is broken, so only lasting series are present
+	err       error // error that broke the GPU or the library; then only lasting series are present
 }

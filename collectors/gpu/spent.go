@@ -20,19 +20,19 @@ const (
 // tierNames holds the values of the label kind of llm_gpu_read_interval_seconds.
 var tierNames = [tiers]string{"fast", "slow", "rare"}
 
-// rarest is the longest time between two readings, even if the readings take long in the driver. If the budget would
-// require longer pauses, readings exceed it, and the metrics page reports by how much.
+// rarest is the longest time between two readings, even if the readings take the driver long. If the budget would
+// require longer pauses, the readings exceed the budget, and the metrics show by how much.
 var rarest = [tiers]time.Duration{30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 
-// pace is how often the tiers of a GPU are read, so that all readings together take no more than the budget, a share of the time.
+// pace decides how often the tiers of a GPU are read, so that all readings together stay within the budget, a share of the time.
 type pace struct {
 	usual      [tiers]time.Duration
 	budget     float64
 	last, cost [tiers]time.Duration // time in the driver, and its mean
-	n          [tiers]int           // number of readings since their tiers are known
+	n          [tiers]int           // number of readings since the tier of each reading is known
 }
 
-// newPace returns the pace of readings that have not been made yet. A budget of 1 sets no limit.
+// newPace returns the pace before the first reading. A budget of 1 means no limit.
 func (o Options) newPace() *pace {
 	const rarely = 12 // slow intervals
 	p := &pace{usual: [tiers]time.Duration{o.Interval, o.SlowInterval, rarely * o.SlowInterval}, budget: o.Budget}
@@ -42,8 +42,8 @@ func (o Options) newPace() *pace {
 	return p
 }
 
-// took records how long the readings of a tier were in the driver. One slow call does not prove a slow driver, and
-// first answers take long, so the shorter of two times counts.
+// took records the time that the readings of a tier spent in the driver. It takes the shorter of the last two times,
+// because one slow call does not prove a slow driver, and first answers take long.
 func (p *pace) took(t tier, d time.Duration) {
 	shorter := min(d, p.last[t])
 	switch p.n[t]++; p.n[t] {
@@ -56,11 +56,11 @@ func (p *pace) took(t tier, d time.Duration) {
 	p.last[t] = d
 }
 
-// forget restarts the measurement of the fast readings, because they have new values from now on.
+// forget restarts the measurement of the fast readings, because these readings have changed.
 func (p *pace) forget() { p.last[fast], p.cost[fast], p.n[fast] = 0, 0, 0 }
 
-// due reports whether a tier is read again after some time. A tier is due at once until three slow readings have
-// settled which readings are fast and which are slow.
+// due reports whether a tier must be read again after some time. Until three slow readings have shown which readings
+// are slow, every tier is due at once.
 func (p *pace) due(t tier, since time.Duration) bool {
 	const known = 3
 	return t == slow && p.n[t] < known || since >= p.every(t)
@@ -84,7 +84,7 @@ func (p *pace) every(t tier) time.Duration {
 	return max(p.usual[t], min(time.Duration(float64(p.cost[t])/share), rarest[t]))
 }
 
-// longest returns how far apart fast readings may be.
+// longest returns the longest allowed time between two fast readings.
 func (o Options) longest() time.Duration {
 	p := o.newPace()
 	p.took(fast, time.Hour)
@@ -92,23 +92,22 @@ func (o Options) longest() time.Duration {
 	return p.every(fast)
 }
 
-// row holds how often a reading is made, and what it costs.
+// row describes how often a reading is made, and what the reading costs.
 type row struct {
 	tier
 	mayBeSlow  bool // a fast reading that needs no other reading of the same cycle
 	last, cost time.Duration
 }
 
-// at is a row of a tier.
+// at returns a row of a tier.
 func at(t tier) row { return row{tier: t} }
 
-// took records how long a reading was in the driver. The first answers of some fields take long, so the shorter of two
-// times counts.
+// took records the time that a reading spent in the driver. It takes the shorter of the last two times, because the
+// first answers of some fields take long.
 func (r *row) took(d time.Duration) { r.cost, r.last = min(d, r.last), d }
 
-// settle makes a fast reading slow while it alone takes more than a tenth of the budget, and reports whether the
-// reading has changed its tier. settle is called when both tiers are due, so that no value is lost or on the metrics
-// page twice.
+// settle makes a fast reading slow if this reading alone takes more than a tenth of the budget. It reports whether the
+// reading has changed its tier. It is called when both tiers are due, so that no value is lost or served twice.
 func (r *row) settle(o *Options) bool {
 	const dear = 0.1
 	before := r.tier
@@ -122,7 +121,7 @@ func (r *row) settle(o *Options) bool {
 	return r.tier != before
 }
 
-// spent holds the time that was spent in the driver, by function of NVML.
+// spent holds the time in the driver, by function of NVML.
 type spent struct {
 	mu    sync.Mutex
 	calls map[string]*timesCalled

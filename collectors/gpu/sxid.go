@@ -32,8 +32,8 @@ func newSXIDLedger() *sxidLedger {
 // tell counts an error that occurred at a given time.
 func (l *sxidLedger) tell(x sxid, at time.Time) { l.add(x, at, 1) }
 
-// remember records an error from before the exporter started: the error gets a time, and a counter at zero for the next
-// error.
+// remember records an error from before the start of the exporter. The error gets a time, and its counter starts at
+// zero for the next error.
 func (l *sxidLedger) remember(x sxid, at time.Time) { l.add(x, at, 0) }
 
 func (l *sxidLedger) add(x sxid, at time.Time, n float64) {
@@ -56,7 +56,7 @@ func (l *sxidLedger) collect(ch chan<- prometheus.Metric) {
 // sxidSeverities maps the driver's words for the effect of an error.
 var sxidSeverities = map[string]string{"Fatal": "fatal", "Non-fatal": "nonfatal"}
 
-// parseSXID reads what the kernel reports about an NVSwitch: "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006,
+// parseSXID reads the kernel's report about an NVSwitch, such as "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006,
 // Non-fatal, Link 46 …". The driver writes two more lines about each error, with other words after the number.
 func parseSXID(message string) (x sxid, ok bool) {
 	rest, ok := strings.CutPrefix(message, "nvidia-nvswitch")

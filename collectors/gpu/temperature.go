@@ -27,8 +27,8 @@ func (d *nvmlDevice) readSensor() (float64, error) {
 	return float64(celsius), err
 }
 
-// temperatureLimits lists the limits of a GPU: on Ada and newer as T.Limit fields, on the scale of
-// nvmlDeviceGetMarginTemperature; before that as thresholds in degrees.
+// temperatureLimits lists the limits of a GPU. On Ada and newer, they are T.Limit fields, on the scale of
+// nvmlDeviceGetMarginTemperature. On older GPUs, they are thresholds in degrees.
 var temperatureLimits = []struct {
 	name      string
 	field     uint32
@@ -62,8 +62,8 @@ func readTemperatureMargin(d *nvmlDevice, s *sheet) error {
 	return err
 }
 
-// readThresholdMargin computes the margins of GPUs whose limits are in degrees. The limits do not change, so they are
-// read once.
+// readThresholdMargin computes the margins of GPUs whose limits are in degrees. The limits do not change, so it reads
+// them once.
 func (d *nvmlDevice) readThresholdMargin(s *sheet) error {
 	var out anyOf
 	if d.limits == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// odometer continues counting where a driver counter restarts or, if it has 32 bits, wraps.
+// odometer continues to count when a driver counter restarts, or when a counter of 32 bits wraps.
 type odometer struct {
 	last  uint64
 	total float64
@@ -23,7 +23,7 @@ type distanceKey struct {
 	scope  uint32
 }
 
-// advance takes a reading. A counter that falls has been reset.
+// advance takes a reading. If the counter has fallen, it was reset.
 func (o *odometer) advance(raw uint64) {
 	if !o.began || raw < o.last {
 		o.last = 0
@@ -32,10 +32,10 @@ func (o *odometer) advance(raw uint64) {
 	o.last, o.began = raw, true
 }
 
-// advanceNarrow takes a reading of a 32-bit counter after an interval in which a link with the given speed, in bytes
-// per second, may have wrapped it. It reports whether the reading shows how far the counter moved; after a late
-// reading, the count only continues from the new value. A counter that has exceeded 32 bits is wider than 32 bits. A
-// counter that fell farther than the link could have carried it has been reset.
+// advanceNarrow takes a reading of a 32-bit counter. speed is that of the link in bytes per second, so the counter may
+// have wrapped since the last reading. advanceNarrow reports whether the reading shows how far the counter moved. After
+// a late reading, the count only continues from the new value. If the counter fell farther than the link could
+// transfer, it was reset.
 func (o *odometer) advanceNarrow(raw uint64, speed float64, after time.Duration) bool {
 	o.wide = o.wide || raw >= 1<<32
 	if !o.wide && speed*after.Seconds() >= 1<<32 {
@@ -50,13 +50,13 @@ func (o *odometer) advanceNarrow(raw uint64, speed float64, after time.Duration)
 	return true
 }
 
-// traffic lists the places to read the bytes of one direction of one kind of link, best source first.
+// traffic lists the sources of the bytes of one direction of one kind of link. The best source comes first.
 type traffic struct {
 	to      *metrics.Family
 	field   fieldID // of the whole GPU
-	narrow  bool    // field has 32 bits: prefer any other source
+	narrow  bool    // field has 32 bits, so any other source is better
 	unit    float64 // bytes per unit of field
-	perLink uint32  // the field in bytes for each NVLink, 0 for none
+	perLink uint32  // field in bytes of each NVLink; 0 if there is none
 	gpm     nvml.GpmMetricId
 }
 
@@ -101,8 +101,8 @@ func (d *nvmlDevice) readTraffic(s *sheet, directions []traffic) error {
 	return nil
 }
 
-// bytes returns the total of one direction from the best source that the driver has not refused. If a source fails
-// once, no other source replaces it, because another source counts from a different start.
+// bytes returns the total of one direction from the best source that the driver has not refused. A single failure does
+// not change the source, because other sources count from another start.
 func (d *nvmlDevice) bytes(t traffic) (float64, error) {
 	if t.narrow {
 		if total, err := d.gpmBytes(t); reachOf(err) != forGood {
@@ -149,7 +149,7 @@ func (d *nvmlDevice) gpmBytes(t traffic) (float64, error) {
 	case o.began:
 		return o.total, nil
 	case d.gpm.isOpen:
-		return 0, &callError{"reading " + t.to.Name, codeTimeout} // the second sample is still to come
+		return 0, &callError{"reading " + t.to.Name, codeTimeout} // the second sample is missing yet
 	default:
 		return 0, &callError{"reading " + t.to.Name, codeNotSupported}
 	}
@@ -158,8 +158,8 @@ func (d *nvmlDevice) gpmBytes(t traffic) (float64, error) {
 // gpmDistance distinguishes totals integrated from GPM from totals counted by fields.
 const gpmDistance = 1<<32 - 2
 
-// linkTotal returns the sum of a field over the NVLinks. A link that no longer answers keeps its last value: a
-// falling total would look like a reset.
+// linkTotal returns the sum of a field over the NVLinks. A link that no longer answers keeps its last value, because a
+// smaller total would look like a reset.
 func (d *nvmlDevice) linkTotal(to *metrics.Family, field uint32) (total float64, ok bool) {
 	if field == 0 {
 		return 0, false

@@ -13,19 +13,19 @@ import (
 
 const reasonStuck = "stuck"
 
-// errLate marks a cycle that ended after its deadline. The values of that cycle are older than the deadline allows, so
-// they are discarded.
+// errLate marks a cycle that ended after its deadline. Its values are older than the deadline allows, and are
+// discarded.
 var errLate = errors.New("the driver answered after the deadline")
 
-// worker reads one GPU over and over. Only its own goroutine calls the driver; everybody else looks at the last
-// snapshot and at how long the current cycle has been running. A driver call that never returns therefore affects only
-// this GPU, and no second call queues up behind it.
+// worker reads one GPU repeatedly. Only its own goroutine calls the driver. All other goroutines look at the last
+// snapshot and at the duration of the current cycle. Therefore, a driver call that never returns affects only this GPU,
+// and no second call waits behind it.
 type worker struct {
 	options *Options
 	log     *slog.Logger
 	device  device
 	index   int
-	known   Identity // as known before the first cycle
+	known   Identity // identity before the first cycle
 	sheet   sheet
 	pace    *pace
 	said    string // the last logged state
@@ -34,7 +34,7 @@ type worker struct {
 	onXID      func(xid)
 
 	last  atomic.Pointer[snapshot]
-	since atomic.Pointer[time.Time] // start of the current cycle; nil between cycles
+	since atomic.Pointer[time.Time] // start of the current cycle, or nil between cycles
 }
 
 func newWorker(c *Collector, index int, d device) *worker {
@@ -129,7 +129,7 @@ func (w *worker) cycle(began time.Time, due tier) *snapshot {
 	return snap
 }
 
-// read keeps a bug in the reading of one GPU from ending the process.
+// read prevents a bug in the reading of one GPU from ending the process.
 func (w *worker) read(began time.Time) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -153,22 +153,22 @@ func (w *worker) report(snap *snapshot) {
 	}
 }
 
-// health holds what is known about a GPU at any moment without asking the driver.
+// health describes a GPU at any moment, without a call to the driver.
 type health struct {
 	*snapshot
 	stuck bool
 }
 
 func (w *worker) health(now time.Time) (health, bool) {
-	since := w.since.Load() // read before last, so that the result of a cycle that just ended is not older
+	since := w.since.Load() // read before the snapshot, so that the snapshot of a cycle that just ended is seen
 	h := health{w.last.Load(), since != nil && now.Sub(*since) > w.options.Deadline}
 	if h.snapshot == nil && h.stuck {
 		h.snapshot = &snapshot{identity: w.known, began: *since}
 	}
-	return h, h.snapshot != nil // nil: the first cycle has not ended
+	return h, h.snapshot != nil // false until the first cycle has ended
 }
 
-// reason returns why the GPU is not up; empty if it is up.
+// reason returns why the GPU is not up, or an empty string if it is up.
 func (h health) reason() string {
 	if h.stuck {
 		return reasonStuck
@@ -194,8 +194,8 @@ func (h health) emit(now time.Time, emit func(*metrics.Family, float64, ...strin
 	}
 }
 
-// lasts reports whether a family outlives the failure of its GPU, because it identifies the GPU, its position, or the
-// last recovery that the driver requested.
+// lasts reports whether a family outlives the failure of its GPU. Such families have the GPU's identity, its position,
+// or the last recovery that the driver requested.
 func lasts(f *metrics.Family) bool {
 	return f == metrics.GPUInfo || f == metrics.GPUPlatformInfo || f == metrics.GPURecoveryAction || f == metrics.GPURecoveryActionInfo
 }

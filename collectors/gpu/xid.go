@@ -36,14 +36,14 @@ type xid struct {
 	nonfatal bool   // the driver reports that the GPU continues
 }
 
-// isXIDCode reports whether a number is the code of an XID: 0 means no XID, and 999 stands for an XID that NVML does
-// not recognise.
+// isXIDCode reports whether a number is the code of an XID. The number 0 means no XID, and 999 means an XID that NVML
+// does not recognise.
 func isXIDCode(code int) bool { return code > 0 && code != 999 }
 
 // isNVLink5 reports whether an XID belongs to NVLink 5. Some XIDs of NVLink 5 are fatal and some are not.
 func isNVLink5(code int) bool { return 144 <= code && code <= 150 }
 
-// severity returns the severity of the catalogue, but a nonfatal XID never pages.
+// severity returns the severity of the catalogue. A nonfatal XID never pages.
 func (x xid) severity() metrics.XIDSeverity {
 	for _, known := range metrics.XIDs {
 		if known.Code == x.code && known.Severity == metrics.XIDPage && x.nonfatal {
@@ -55,9 +55,9 @@ func (x xid) severity() metrics.XIDSeverity {
 	return ""
 }
 
-// xidLedger counts XIDs. The driver reports one XID through several channels; it is counted once.
+// xidLedger counts XIDs. The driver may report one XID through several channels, but the XID is counted once.
 type xidLedger struct {
-	window  time.Duration // how far apart the channels may report the same XID
+	window  time.Duration // longest time between reports of the same XID by different channels
 	catalog []metrics.Sample
 
 	mu     sync.Mutex
@@ -66,8 +66,8 @@ type xidLedger struct {
 	recent map[xidKey]*incidents
 }
 
-// xidKey identifies a code on a GPU. The GPU is identified by its PCI address, the only name in the kernel log, and
-// the only name of a GPU that NVML has never seen.
+// xidKey identifies a code on a GPU. The GPU is identified by its PCI address, which is the only name in the kernel
+// log, and the only name of a GPU that NVML has never seen.
 type xidKey struct {
 	pci  string
 	code int
@@ -78,7 +78,7 @@ type xidCount struct {
 	instance, severity, source string
 }
 
-// tally holds a series of the ledger, under the identity that its GPU had when it was last served.
+// tally holds a series of the ledger, with the identity under which its GPU was last served.
 type tally struct {
 	value  float64
 	gpu    Identity
@@ -106,8 +106,7 @@ func newXIDLedger(window time.Duration) *xidLedger {
 	return l
 }
 
-// expect creates counters at zero for the codes of a GPU that page or open a ticket, so that increase() sees the
-// first event.
+// expect creates counters at zero for codes that page or open a ticket, so that increase() sees the first event.
 func (l *xidLedger) expect(pci string, channel xidChannel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,7 +149,7 @@ func (l *xidLedger) tell(channel xidChannel, x xid, at time.Time) {
 	l.count(x, channel).value++
 }
 
-// remember records an XID from before the exporter started: the XID gets a time, and is not counted.
+// remember records an XID from before the start of the exporter. The XID gets a time, and is not counted.
 func (l *xidLedger) remember(pci string, code int, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,8 +174,8 @@ func (r *incidents) forget(before time.Time) {
 	}
 }
 
-// collect serves the catalogue, the times and, if requested, the counters. Known holds GPUs by PCI address; another
-// GPU is identified by its address alone.
+// collect serves the catalogue, the times and, if requested, the counters. known has GPUs by PCI address. All other
+// GPUs have only their address.
 func (l *xidLedger) collect(ch chan<- prometheus.Metric, known map[string]Identity, counts bool) {
 	for i := range l.catalog {
 		ch <- &l.catalog[i]

@@ -11,27 +11,27 @@ import (
 type Condition struct {
 	// Name is the value of the condition label.
 	Name string
-	// Verdict is the verdict on the GPU while the condition lasts.
+	// Verdict is the verdict on the GPU while the condition applies.
 	Verdict metrics.Verdict
-	// Meaning describes the fault, Action the remedy.
+	// Meaning describes the fault, and Action describes the remedy.
 	Meaning, Action string
-	// Alert names the alert that responds to the condition; empty if a dashboard shows it instead.
+	// Alert names the alert about the condition. It is empty if only a dashboard shows the condition.
 	Alert string
 	// Reads lists the metrics that the condition reads.
 	Reads []*metrics.Family
-	// Hold is how long the condition must be seen without a break before it counts, so that short faults that end by
-	// themselves do not count.
+	// Hold is how long the condition must be seen without a break before it counts. Short faults that end by themselves do
+	// not count.
 	Hold time.Duration
-	// WithEngine means that the condition counts at once if an engine that ran on the GPU has also stopped, because
-	// a stopped engine does not recover by itself.
+	// WithEngine means that the condition counts at once if an engine that ran on the GPU has also stopped. A stopped
+	// engine does not recover by itself.
 	WithEngine bool
 	// Quiet is how long the condition must be unseen before it ends.
 	Quiet time.Duration
-	// UntilReset means that a reset of the GPU ends the condition at once, if it is no longer seen.
+	// UntilReset means that a reset of the GPU ends the condition at once, unless the condition is still seen.
 	UntilReset bool
 	// Node means that the condition concerns a part that the GPUs of the node share.
 	Node bool
-	// Blind means that nothing is known about the GPUs while the condition lasts.
+	// Blind means that the state of the GPUs is unknown while the condition applies.
 	Blind bool
 	// Elsewhere describes how NVIDIA's tools and Amazon's node monitoring agent treat the condition.
 	Elsewhere string
@@ -39,32 +39,32 @@ type Condition struct {
 	test test
 }
 
-// test reports whether a condition is seen. If a value is absent, the condition stays as before.
+// test decides whether a condition is seen. If a value is absent, the condition does not change.
 type test struct {
 	value  func(*view) (float64, bool)
-	window time.Duration // for a counter, how far back its growth counts; 0 if the value itself is compared
+	window time.Duration // time over which the growth of a counter counts; 0 if the value itself is compared
 	least  float64
 	falls  bool // the value is below the highest value seen
 	mean   bool // the mean within the window is compared; a value below zero restarts the window
 }
 
-// at reports whether the value of any of the series is at least this large.
+// at reports whether the value of any of the series is at least the given value.
 func at(least float64, f *metrics.Family, where ...string) test {
 	return test{value: func(v *view) (float64, bool) { return v.most(f, where...) }, least: least}
 }
 
-// grows reports whether the sum of counters grew by this much within a window.
+// grows reports whether the sum of counters grew by at least the given value within a window.
 func grows(least float64, window time.Duration, f *metrics.Family, where ...string) test {
 	return test{value: func(v *view) (float64, bool) { return v.sum(f, where...) }, least: least, window: window}
 }
 
-// level is how long a state that the driver reports must be gone before its condition ends: two slow readings.
+// level is how long a state of the driver must be gone before its condition ends. It covers two slow readings.
 const level = 20 * time.Second
 
 // boot is longer than a driver, a fabric manager or a container takes to start.
 const boot = 3 * time.Minute
 
-// Conditions lists the conditions that the verdicts count, beside the XIDs of metrics.XIDs.
+// Conditions lists the conditions of the verdicts, in addition to the XIDs of metrics.XIDs.
 var Conditions = []Condition{
 	{
 		Name: "lost", Verdict: metrics.Reset, Alert: metrics.AnswerFailed,
@@ -76,7 +76,7 @@ var Conditions = []Condition{
 	{
 		Name: "vanished", Verdict: metrics.Reset, Alert: metrics.AnswerFailed, Meaning: "the other exporter's page no longer lists the GPU",
 		Action: "look at the kernel log; restart the machine if the GPU is lost",
-		// a starting exporter lists no GPU for 30 s
+		// A starting exporter lists no GPU for 30 s.
 		Reads: []*metrics.Family{metrics.GPUUp}, Hold: time.Minute, WithEngine: true, Quiet: level,
 		test:      test{value: down("not_on_page"), least: 1},
 		Elsewhere: "no check: DCGM stops reporting it",
@@ -84,7 +84,7 @@ var Conditions = []Condition{
 	{
 		Name: "unresponsive", Verdict: metrics.Reset, Alert: metrics.AnswerFailed,
 		Meaning: "the GPU does not answer, or another exporter calls it unhealthy", Action: "look at the kernel log; reset the GPU",
-		// a driver may take a minute to free the memory of a dead engine
+		// A driver may need a minute to free the memory of a dead engine.
 		Reads: []*metrics.Family{metrics.GPUUp}, Hold: 150 * time.Second, Quiet: level,
 		test:      test{value: downOtherwise, least: 1},
 		Elsewhere: "no check: DCGM hangs with it",
@@ -317,7 +317,7 @@ func down(reasons ...string) func(*view) (float64, bool) {
 	}
 }
 
-// downOtherwise reports whether a GPU does not report for a reason other than a loss.
+// downOtherwise reports whether a GPU does not report, for any reason except a loss.
 func downOtherwise(v *view) (float64, bool) {
 	for _, s := range v.of(metrics.GPUUp) {
 		lost, _ := down("gpu_is_lost", "reset_required", "gpu_not_found", "insufficient_power", "not_on_page", "detached")(v)
@@ -335,8 +335,8 @@ func asks(actions ...float64) func(*view) (float64, bool) {
 	}
 }
 
-// narrow returns how busy a GPU is if it uses less of its PCIe link than it can, otherwise a negative number. An
-// idle link saves power.
+// narrow returns how busy a GPU is while the GPU uses less of its PCIe link than it can, because an idle link saves
+// power. Otherwise it returns a negative number.
 func narrow(v *view) (float64, bool) {
 	busy, ok := v.most(metrics.GPUUtilization)
 	for _, f := range []*metrics.Family{metrics.GPUPCIeLinkWidth, metrics.GPUPCIeLinkGeneration} {
@@ -348,8 +348,8 @@ func narrow(v *view) (float64, bool) {
 	return -1, ok
 }
 
-// heldBack reports whether a busy GPU has less than a third of its clock or draws less than a fifth of its power
-// limit: idle GPUs use a sixth of each.
+// heldBack reports whether a busy GPU has less than a third of its clock, or uses less than a fifth of its power limit.
+// Idle GPUs use a sixth of both.
 func heldBack(v *view) (float64, bool) {
 	busy, ok := v.most(metrics.GPUUtilization)
 	clock, clocked := v.most(metrics.GPUClock, metrics.LabelDomain, "sm")
@@ -359,14 +359,14 @@ func heldBack(v *view) (float64, bool) {
 	return metrics.Bool(busy > 0.9 && (clocked && clock < clockMax/3 || drawn && power < limit/5)), ok
 }
 
-// fewerLinks reports whether links of a GPU are down, others are up, and another GPU has more. A card without a
-// bridge has no link that is up, and a link without a bridge is always down.
+// fewerLinks reports whether some links of a GPU are down and some are up, while another GPU has more links up. A card
+// without a bridge has no link that is up, and a link without a bridge is always down.
 func fewerLinks(v *view) (float64, bool) {
 	up, ok := v.sum(metrics.GPUNVLinkUp)
 	return metrics.Bool(0 < up && up < v.links && up < float64(len(v.of(metrics.GPUNVLinkUp)))), ok
 }
 
-// unroutable reports whether a fabric check other than the bandwidth check fails, and also the summary, which
+// unroutable reports whether the summary fails, and also a fabric check other than the bandwidth check. The summary
 // includes the bandwidth.
 func unroutable(v *view) (float64, bool) {
 	bad, known := 0.0, false
@@ -385,8 +385,8 @@ func unregistered(v *view) (float64, bool) {
 	return 0, false
 }
 
-// driverless reports whether nothing reads the node's GPUs although something should. If NVML is read, NVML decides: a
-// metrics page is only a fallback.
+// driverless reports whether no source reads the node's GPUs although a source should. If NVML is read, NVML decides,
+// because a metrics page is only a fallback.
 func driverless(v *view) (float64, bool) {
 	if gpus, ok := v.most(metrics.GPUExpected); ok && gpus == 0 {
 		return 0, true
@@ -402,8 +402,8 @@ func driverless(v *view) (float64, bool) {
 	return 0, false
 }
 
-// manager returns whether the fabric manager runs; a value below zero means that it does not run although NVSwitches
-// need it. If no switches are visible, the fabric manager must run if it ever did.
+// manager returns whether the fabric manager runs. A value below zero means that it does not run although NVSwitches
+// need it. If no switches are visible, it must run if it ever ran.
 func manager(v *view) (float64, bool) {
 	switches, _ := v.most(metrics.GPUSwitches)
 	up, ok := v.most(metrics.GPUFabricManagerUp)
@@ -413,7 +413,7 @@ func manager(v *view) (float64, bool) {
 	return up, ok
 }
 
-// switchFailed reports whether an NVSwitch reported a fatal error within a day. The time of an error outlasts the exporter.
+// switchFailed reports whether an NVSwitch reported a fatal error within a day. The error's time survives restarts of the exporter.
 func switchFailed(v *view) (float64, bool) {
 	last, _ := v.most(metrics.GPUSXIDLastTimestamp, metrics.LabelSeverity, "fatal")
 	return metrics.Bool(float64(v.at.Unix())-last < (24 * time.Hour).Seconds()), true

@@ -1,12 +1,12 @@
-// Package health gives one verdict on each GPU and on its node: its fitness for use, the reason, and when the verdict began.
+// Package health gives a verdict on each GPU and on its node: how fit it is for use, the reason, and the start of the verdict.
 //
-//	conditions  what a verdict counts, as data             conditions.go
-//	view        what was read of a GPU                     view.go
+//	conditions  the conditions of verdicts, as data        conditions.go
+//	view        the readings of one GPU                    view.go
 //	xids        the XIDs of a GPU, as conditions           xids.go
 //	judge       hysteresis, and the series of verdicts     health.go
 //
-// It reads the samples of the collectors of GPUs, whatever their source, and makes no driver calls. A missing value changes nothing: a
-// GPU that does not answer keeps the conditions that it had.
+// The package reads the samples of the GPU collectors, whatever their source, and makes no driver calls. A missing value changes nothing,
+// so a GPU that does not answer keeps its conditions.
 package health
 
 import (
@@ -27,13 +27,13 @@ import (
 // Interval is how often the samples are judged.
 const Interval = 5 * time.Second
 
-// Finding is a condition that counts.
+// Finding is a condition that currently counts.
 type Finding struct {
 	// Condition is the name of the condition: one of Conditions, or xid_ and a code.
 	Condition string `json:"condition"`
 	// Verdict is the condition's own verdict.
 	Verdict metrics.Verdict `json:"verdict"`
-	// Alert names the alert that responds to the condition; empty if none does.
+	// Alert names the alert about the condition. It is empty if there is none.
 	Alert string `json:"alert,omitempty"`
 	// Since is when the condition was first seen.
 	Since time.Time `json:"since"`
@@ -58,7 +58,7 @@ type GPU struct {
 	Index   string          `json:"gpu,omitempty"`
 	PCI     string          `json:"pci_bus_id,omitempty"`
 	Verdict metrics.Verdict `json:"verdict"`
-	// Since is when the verdict last changed; zero if the GPU has been healthy for as long as it is watched.
+	// Since is the time of the last change of the verdict. It is zero if the GPU was healthy at all times.
 	Since    time.Time  `json:"since,omitzero"`
 	Findings []Finding  `json:"conditions"`
 	Runs     []Workload `json:"runs"`
@@ -70,11 +70,11 @@ type Node struct {
 	Verdict  metrics.Verdict `json:"verdict"`
 	Findings []Finding       `json:"conditions"` // findings on shared parts
 	GPUs     []GPU           `json:"gpus"`
-	// At is the time of the judgement, and Watching the start of the watch. Earlier events are known only if the
-	// driver and the kernel log report them.
+	// At is the time of the judgement, and Watching the start of the watch. Earlier events are known only from the driver
+	// and the kernel log.
 	At       time.Time `json:"at"`
 	Watching time.Time `json:"watching_since"`
-	// Boot identifies the time since the node was started.
+	// Boot identifies the current boot of the node.
 	Boot string `json:"boot_id,omitempty"`
 }
 
@@ -82,7 +82,7 @@ type Node struct {
 type Options struct {
 	// Read collects the samples of the GPUs and of their workloads.
 	Read func(chan<- prometheus.Metric)
-	// Stopped reports whether the engine of a workload has stopped: nothing answers at its metrics endpoint. Nil
+	// Stopped reports whether the engine of a workload has stopped, so that nothing answers at its metrics endpoint. Nil
 	// means that no engines are read.
 	Stopped func(Workload) bool
 	// ProcFS is where procfs is mounted.
@@ -104,7 +104,7 @@ type Judge struct {
 
 // New returns a judge without any readings yet.
 func New(o Options) *Judge {
-	boot, _ := os.ReadFile(cmp.Or(o.ProcFS, "/proc") + "/sys/kernel/random/boot_id") // without it, a restart of the node cannot be detected
+	boot, _ := os.ReadFile(cmp.Or(o.ProcFS, "/proc") + "/sys/kernel/random/boot_id") // without it, restarts of the node are not detected
 	return &Judge{read: o.Read, stopped: o.Stopped, boot: strings.TrimSpace(string(boot)), gpus: map[string]*subject{}, node: newSubject()}
 }
 
@@ -122,7 +122,7 @@ func (j *Judge) Run(ctx context.Context) {
 	}
 }
 
-// subject is what is judged: a GPU, or the shared parts of a node's GPUs.
+// subject is a GPU, or the shared parts of a node's GPUs, that the judge judges.
 type subject struct {
 	uuid, index, pci string
 	states           map[string]*state // by condition
@@ -131,7 +131,7 @@ type subject struct {
 	since            time.Time
 	verdict          metrics.Verdict
 	runs             []Workload
-	ran              map[Workload]time.Time // engines, and when they were last seen on it
+	ran              map[Workload]time.Time // engines, with the time when each last used the GPU
 }
 
 func newSubject() *subject {
@@ -141,7 +141,7 @@ func newSubject() *subject {
 // state is the state of a condition.
 type state struct {
 	from  time.Time // seen without a break since then; zero if not seen
-	seen  time.Time // last
+	seen  time.Time // time of the last sighting
 	since time.Time // counts since then; zero if the condition does not count
 	best  float64
 	grown []point
@@ -153,7 +153,7 @@ type point struct {
 	value float64
 }
 
-// Look judges once, for callers that keep time themselves. Times must not go back.
+// Look judges once, for callers that have their own clock. Times must not go back.
 func (j *Judge) Look(at time.Time) {
 	samples := make(chan prometheus.Metric, 64)
 	go func() {
@@ -192,8 +192,8 @@ func (j *Judge) Look(at time.Time) {
 	j.node.settle(at)
 }
 
-// sort gives each GPU its samples, and returns the samples that belong to no GPU. A sample may name a GPU by its
-// UUID, by its address, or both. The caller holds j.mu.
+// sort assigns the samples to GPUs. It returns as shared the samples that belong to no GPU. A sample may name a GPU by
+// its UUID, by its address, or by both. The caller holds j.mu.
 func (j *Judge) sort(all []*metrics.Sample, at time.Time) (shared *view, views map[string]*view) {
 	address := map[string]string{} // of a GPU
 	for _, s := range all {
@@ -206,7 +206,7 @@ func (j *Judge) sort(all []*metrics.Sample, at time.Time) (shared *view, views m
 			address[g.pci] = g.uuid
 		}
 	}
-	for pci, uuid := range address { // the GPU known by its address, whichever sample comes first
+	for pci, uuid := range address { // the same GPU, named by its address in samples before the UUID was known
 		if g := j.gpus[pci]; g != nil {
 			delete(j.gpus, pci)
 			j.gpus[uuid] = cmp.Or(j.gpus[uuid], g)
@@ -235,7 +235,7 @@ func (j *Judge) sort(all []*metrics.Sample, at time.Time) (shared *view, views m
 	return shared, views
 }
 
-// reset forgets the conditions that a reset repairs, if the driver's energy counter shows a reset.
+// reset ends the conditions that a reset repairs, if the driver's energy counter shows a reset.
 func (g *subject) reset(v *view) {
 	energy, ok := v.sum(metrics.GPUEnergy)
 	if !ok {
@@ -295,13 +295,13 @@ func (s *state) holds(t test, value float64, at time.Time) bool {
 	}
 	grown := 0.0
 	for i, p := range s.grown[1:] {
-		grown += max(0, p.value-s.grown[i].value) // a counter that falls has been reset
+		grown += max(0, p.value-s.grown[i].value) // a counter that falls was reset
 	}
 	return grown >= t.least
 }
 
-// died reports whether an engine that ran on the GPU within the last minutes has stopped. The workloads of a GPU that
-// is gone are unknown.
+// died reports whether an engine that ran on the GPU within the last minutes has stopped. The workloads of a lost GPU
+// are unknown.
 func (g *subject) died(stopped func(Workload) bool, at time.Time) (died bool) {
 	for _, w := range g.runs {
 		if w.Server != "" {
@@ -318,7 +318,7 @@ func (g *subject) died(stopped func(Workload) bool, at time.Time) (died bool) {
 	return died
 }
 
-// take records whether a condition is seen, and whether an engine has died with the GPU.
+// take records whether a condition is seen, and whether an engine has stopped with the GPU.
 func (s *state) take(c *Condition, seen, died bool, at time.Time) {
 	if !seen {
 		s.from = time.Time{}
@@ -336,7 +336,7 @@ func (s *state) take(c *Condition, seen, died bool, at time.Time) {
 	}
 }
 
-// findings lists the conditions that count, the worst first.
+// findings lists the conditions that count. The worst comes first.
 func (g *subject) findings() []Finding {
 	found := []Finding{}
 	for _, c := range Conditions {
@@ -389,15 +389,14 @@ func workloads(v *view) []Workload {
 	return runs
 }
 
-// Blind reports whether nothing is known about the present state of the GPUs.
+// Blind reports whether the present state of the GPUs is unknown.
 func (n *Node) Blind() bool {
 	return slices.ContainsFunc(n.Findings, func(f Finding) bool {
 		return slices.ContainsFunc(Conditions, func(c Condition) bool { return c.Blind && c.Name == f.Condition })
 	})
 }
 
-// Node returns the verdicts as of the last judgement. It returns false until a GPU has been read, or has been
-// missing for long.
+// Node returns the verdicts of the last judgement. It returns false until a GPU was read, or was missing for long.
 func (j *Judge) Node() (Node, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

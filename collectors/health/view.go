@@ -11,8 +11,8 @@ import (
 type view struct {
 	at      time.Time
 	samples map[*metrics.Family][]*metrics.Sample
-	died    bool    // an engine that ran on it within the last minutes has stopped
-	links   float64 // the highest number of NVLinks that are up on one GPU of the node
+	died    bool    // an engine that ran on the GPU within the last minutes has stopped
+	links   float64 // highest number of NVLinks that are up on any GPU of the node
 }
 
 func newView(at time.Time) *view {
@@ -29,7 +29,7 @@ func label(s *metrics.Sample, name string) string {
 	return ""
 }
 
-// of returns the series of a family whose labels have these values, given as alternating names and values.
+// of returns the series of a family with these label values. where alternates names and values.
 func (v *view) of(f *metrics.Family, where ...string) []*metrics.Sample {
 	var found []*metrics.Sample
 	for _, s := range v.samples[f] {
@@ -54,7 +54,7 @@ func (v *view) sum(f *metrics.Family, where ...string) (float64, bool) {
 	return sum, len(all) > 0
 }
 
-// sumUnless returns the sum of the series whose label does not have a value.
+// sumUnless returns the sum of the series whose label has another value.
 func (v *view) sumUnless(f *metrics.Family, name, value string) (float64, bool) {
 	all, ok := v.sum(f)
 	not, _ := v.sum(f, name, value)
@@ -71,7 +71,7 @@ func (v *view) most(f *metrics.Family, where ...string) (most float64, known boo
 	return most, known
 }
 
-// greatest returns the highest of the sums for each value of a label.
+// greatest returns the highest sum over the values of a label.
 func (v *view) greatest(f *metrics.Family, name string, values ...string) (most float64, known bool) {
 	for _, value := range values {
 		if sum, ok := v.sum(f, name, value); ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// How long an XID counts. An XID counts for a shorter time if the driver could request a recovery and does not.
+// These constants are how long an XID counts. The time is shorter if the driver could request a recovery but does not.
 const (
 	xidTold   = time.Hour      // the driver can request a recovery, and did not
 	xidUntold = 24 * time.Hour // the driver is too old to request a recovery
@@ -31,7 +31,7 @@ type xidState struct {
 	verdict     metrics.Verdict
 	answer      string // alert
 	since, last time.Time
-	asked       bool // the driver has asked for a recovery since
+	asked       bool // the driver has requested a recovery since the XID
 }
 
 func newXIDs() xids { return xids{counted: map[xidSeries]float64{}, open: map[int]*xidState{}} }
@@ -50,7 +50,7 @@ func (x *xids) judge(v *view, at time.Time, first bool) {
 		before, known := x.counted[key]
 		x.counted[key] = s.Value
 		if !known && first && key.source != "nvml" && key.source != "kmsg" {
-			continue // counters of another exporter, which may have counted for weeks
+			continue // the counter comes from another exporter, and may be weeks old
 		}
 		if code, err := strconv.Atoi(key.code); err == nil && s.Value > before {
 			x.saw(code, key.severity, at, at)
@@ -75,8 +75,8 @@ func (x *xids) judge(v *view, at time.Time, first bool) {
 	}
 }
 
-// remember takes XIDs from before the exporter started. It is no longer known whether an XID of NVLink 5 was fatal, so it counts as
-// nonfatal.
+// remember takes XIDs from before the start of the exporter. It is unknown whether an old XID of NVLink 5 was fatal, so
+// it counts as nonfatal.
 func (x *xids) remember(v *view, at time.Time) {
 	for _, s := range v.of(metrics.GPUXIDLastTimestamp) {
 		code, err := strconv.Atoi(label(s, metrics.LabelXID))
@@ -92,7 +92,7 @@ func (x *xids) remember(v *view, at time.Time) {
 	}
 }
 
-// saw opens an XID, or renews it. An XID that needs no response does not count.
+// saw opens an XID, or renews it. XIDs that need no response do not count.
 func (x *xids) saw(code int, severity string, when, at time.Time) {
 	verdict, answer := xidVerdict(code, severity)
 	if verdict == metrics.Healthy && answer == "" || when.After(at) {
@@ -106,8 +106,8 @@ func (x *xids) saw(code int, severity string, when, at time.Time) {
 	s.verdict, s.answer, s.last, s.asked = max(s.verdict, verdict), cmp.Or(answer, s.answer), when, false
 }
 
-// xidVerdict returns the verdict of the catalogue, and the alert. An XID that the kernel log calls nonfatal has the
-// severity of a ticket: the link repaired itself, and a dashboard shows the XID.
+// xidVerdict returns the verdict of the catalogue, and the alert. If the kernel log reports an XID as nonfatal, its
+// severity is that of a ticket, because the link repaired itself and a dashboard shows the XID.
 func xidVerdict(code int, severity string) (metrics.Verdict, string) {
 	i := slices.IndexFunc(metrics.XIDs, func(x metrics.XID) bool { return x.Code == code })
 	if i < 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// amd reads AMD's device-metrics-exporter, as far as its numbers have the same meaning as NVIDIA's. All of its families
-// are typed as gauges, and a number that a GPU does not support is absent from the metrics page.
+// amd reads AMD's device-metrics-exporter. It reads only numbers with the same meaning as NVIDIA's. All families have
+// the type gauge, and the metrics page lacks numbers that a GPU does not support.
 var amd = Source{
 	Name:      "amd",
 	Reference: "ROCm/device-metrics-exporter v1.5.1 docs/configuration/metricslist.md, configmap.md",
@@ -72,7 +72,7 @@ var amd = Source{
 
 const unclearMB = "whether its MB are 10^6 or 2^20 bytes is not established; 2^20 is assumed"
 
-// amdUUID identifies a GPU by its serial number, which its partitions share; a guest has none.
+// amdUUID identifies a GPU by its serial number, which the GPU's partitions share. A guest has no serial number.
 func amdUUID(l labels.Labels) string {
 	if id := first(l, "serial_number", "gpu_uuid"); id != "" || l.Get("gpu_id") == "" {
 		return id
@@ -80,13 +80,13 @@ func amdUUID(l labels.Labels) string {
 	return l.Get("hostname") + "/" + l.Get("gpu_id")
 }
 
-// amdClocks turns the type of a clock into a domain. Compute runs on the system clock; if it has several instances, the
+// amdClocks maps the type of a clock to a domain. Compute runs on the system clock. If there are several instances, the
 // fastest counts.
 var amdClocks = metrics.Carry{From: "clock_type", To: metrics.LabelDomain, Map: func(t string) string {
 	return map[string]string{"GPU_CLOCK_TYPE_SYSTEM": "sm", "GPU_CLOCK_TYPE_MEMORY": "memory", "GPU_CLOCK_TYPE_VIDEO": "video"}[t]
 }}
 
-// amdViolation reads how long an MI3xx lowered its clocks for a reason, from the ticks of that reason and all ticks.
+// amdViolation reads how long an MI3xx lowered its clocks for a reason. It uses the ticks of that reason and all ticks.
 func amdViolation(reason, name string) Row {
 	return Row{
 		To: metrics.GPUClockEventSeconds, Set: []metrics.Label{

@@ -1,12 +1,12 @@
-// Package page reads the GPUs of a node from the metrics page of another exporter, where NVML is not used: the same llm_gpu_ metrics, as
-// far as that metrics page provides them.
+// Package page reads the GPUs of a node from the metrics page of another exporter, if NVML is not used. It serves the
+// same llm_gpu_ metrics, if that metrics page has their values.
 //
-//	collector  fetches a metrics page regularly      collector.go
-//	reading    assigns its rows to GPUs, and counts  read.go
-//	source     maps a metrics page                   source.go, and one file per exporter
+//	collector  fetches a metrics page regularly                 collector.go
+//	reading    assigns its rows to GPUs, and counts             read.go
+//	source     maps a metrics page                              source.go, and one file per exporter
 //
-// A metric that the metrics page lacks has no series, and llm_gpu_metric_source_info has the cause. While the
-// kernel log can be read, XIDs come from there.
+// If the metrics page lacks a metric, the metric has no series, and llm_gpu_metric_source_info has the cause. While the
+// kernel log can be read, XIDs come from the log.
 package page
 
 import (
@@ -29,25 +29,25 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// sources lists the exporters whose metrics pages are known.
+// sources lists the exporters whose metrics pages this package understands.
 var sources = []*Source{&dcgm, &amd}
 
-// Values of the reason label, beside the values in package scrape.
+// These are values of the reason label, in addition to those of package scrape.
 const (
 	reasonNoGPUs = "no_gpu_page"
 	reasonNoUUID = "no_gpu_uuid"
-	reasonGone   = "not_on_page" // of a GPU that was on an earlier metrics page
+	reasonGone   = "not_on_page" // a GPU of an earlier metrics page that is no longer on the page
 
-	reasonUnhealthy = "unhealthy" // of a GPU that its own exporter reports as unhealthy
+	reasonUnhealthy = "unhealthy" // the other exporter reports the GPU as unhealthy
 )
 
 // Options configure a Collector.
 type Options struct {
 	// Logger receives one record per change of state. Default: slog.Default().
 	Logger *slog.Logger
-	// Targets are the metrics pages in the order to try: the first usable one is read.
+	// Targets are the metrics pages in the order of the attempts. The first usable metrics page is read.
 	Targets []Target
-	// Limits bound the size of a metrics page. Default: scrape.DefaultLimits.
+	// Limits limit the size of a metrics page. Default: scrape.DefaultLimits.
 	Limits scrape.Limits
 	// UserAgent is the user agent sent to the exporter.
 	UserAgent string
@@ -55,18 +55,18 @@ type Options struct {
 	Interval time.Duration
 	// Needed reports whether the metrics page is currently needed. Default: always.
 	Needed func() bool
-	// KernelLog returns the follower of the node's kernel log. It is called after the first metrics page of
-	// NVIDIA's GPUs; AMD's GPUs have no XIDs. Default: the kernel log is not read.
+	// KernelLog returns the follower of the node's kernel log. It is called after the first metrics page with NVIDIA's
+	// GPUs, because AMD's GPUs have no XIDs. By default, the kernel log is not read.
 	KernelLog func() *gpu.KernelLog
 }
 
 // A Target is a server whose metrics page is to be read.
 type Target struct {
-	// URL holds scheme, host and port, and the path if it is not /metrics.
+	// URL has scheme, host and port. It needs a path only if the path is not /metrics.
 	URL string
-	// Timeout bounds one reading. Default: 5 s.
+	// Timeout limits the time of one reading. Default: 5 s.
 	Timeout time.Duration
-	// HTTP takes Prometheus' own client configuration.
+	// HTTP has Prometheus' own client configuration.
 	HTTP config.HTTPClientConfig
 	// Transport, if set, replaces the network, so that simulated exporters can answer in virtual time.
 	Transport http.RoundTripper
@@ -76,23 +76,23 @@ type Target struct {
 type Collector struct {
 	options Options
 
-	// Used only by Read:
+	// Only Read uses these fields:
 	readers []*scrape.Reader // the last target used comes first
 	memory  *memory
-	parsed  map[*scrape.Reader]*parsed // the last metrics page that could be used
+	parsed  map[*scrape.Reader]*parsed // last usable metrics page
 	said    string                     // the last logged state
 
 	mu     sync.Mutex
 	up     bool
 	last   Snapshot
-	logged Snapshot // what the kernel log provides for the GPUs of the last usable metrics page
+	logged Snapshot // series of the kernel log for the GPUs of the last usable metrics page
 	gpus   []gpu.Identity
 	owners []gpu.Owner
 }
 
-// Snapshot is the result of reading the other exporter, and the source of its GPUs' XIDs.
+// Snapshot is the result of reading the other exporter. It also has the source of the GPUs' XIDs.
 type Snapshot struct {
-	series []prometheus.Metric // what the kernel log reports
+	series []prometheus.Metric // series about the kernel log itself
 	unread []prometheus.Metric // only while the kernel log is not read
 	read   []prometheus.Metric // only while the kernel log is read
 	log    *gpu.KernelLog      // nil if nothing follows the kernel log
@@ -113,7 +113,7 @@ func (s Snapshot) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// New builds a collector. An error is a configfile.Error.
+// New builds a collector. Its errors are configfile.Errors.
 func New(o Options) (*Collector, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Limits = cmp.Or(o.Limits, scrape.DefaultLimits)
@@ -152,8 +152,8 @@ func (c *Collector) Run(ctx context.Context) {
 	}
 }
 
-// Read reads the metrics page once, at a time of the caller's clock. If the metrics page cannot be used, no series of
-// an earlier metrics page remains, because old numbers would be wrong.
+// Read reads the metrics page once, at a time of the caller's clock. If the metrics page is unusable, the series of
+// earlier metrics pages disappear, because old numbers would be wrong.
 func (c *Collector) Read(ctx context.Context, now time.Time) {
 	if !c.options.Needed() {
 		c.publish(false, Snapshot{}, nil, nil)
@@ -193,7 +193,7 @@ func (c *Collector) try(ctx context.Context, r *scrape.Reader) (*parsed, error) 
 	if err != nil {
 		return nil, err
 	}
-	if last := c.parsed[r]; last != nil && len(p.Names()) == 0 { // an exporter whose GPUs are all gone writes an empty metrics page
+	if last := c.parsed[r]; last != nil && len(p.Names()) == 0 { // if all GPUs are gone, the other exporter writes an empty metrics page
 		return &parsed{Source: last.Source, prefix: last.prefix, series: series{}}, nil
 	}
 	last, err := parse(p, c.options.Limits)
@@ -221,7 +221,7 @@ func Remedy(reason string) string {
 	return scrape.Remedy(scrape.Reasons, reason)
 }
 
-// note logs the state when it changes; empty means that the metrics page is used.
+// note logs the state when it changes. An empty state means that the metrics page is used.
 func (c *Collector) note(state, message string, args ...any) {
 	if state == c.said {
 		return
@@ -244,7 +244,7 @@ func (c *Collector) publish(up bool, s Snapshot, gpus []gpu.Identity, owners []g
 	}
 }
 
-// Last returns the last reading, and whether it could be used. Without a usable metrics page, the reading has no XIDs.
+// Last returns the last reading, and whether the metrics page was usable. If it was not, the reading has no XIDs.
 func (c *Collector) Last() (s Snapshot, up bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,7 +258,7 @@ func (c *Collector) GPUs() []gpu.Identity {
 	return c.gpus
 }
 
-// Owners returns the containers that have the GPUs, according to the metrics page.
+// Owners returns the containers that have GPUs, according to the metrics page.
 func (c *Collector) Owners() []gpu.Owner {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -268,8 +268,8 @@ func (c *Collector) Owners() []gpu.Owner {
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) { gpu.Describe(ch) }
 
-// Collect serves the last metrics page without waiting. Once the GPUs are known, XIDs of the kernel log need no metrics
-// page.
+// Collect serves the last metrics page without waiting. When the GPUs are known, it serves the kernel log's XIDs even
+// without a metrics page.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	last, up, logged := c.last, c.up, c.logged

@@ -20,9 +20,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// served lists the metrics that dcgm-exporter serves by default, with the type that it writes. Source:
+// served lists the metrics that dcgm-exporter serves by default, with their types. The source is
 // etc/default-counters.csv of d5e5f51. Rates of PCIe and the sum of all NVLinks are left out, because this exporter
-// has no such numbers.
+// lacks these numbers.
 var served = []struct {
 	name string
 	is   dto.MetricType
@@ -51,15 +51,15 @@ var served = []struct {
 	{profiling + "DRAM_ACTIVE", dto.MetricType_GAUGE},
 }
 
-// DCGM writes a metrics page, then its GPU metrics with the names, units and labels of dcgm-exporter, by the same table in reverse. Metrics
-// that the metrics page lacks stay absent.
+// DCGM writes a metrics page, followed by its GPU metrics with the names, units and labels of dcgm-exporter. It uses
+// the table of dcgm-exporter in reverse. Metrics that the metrics page lacks stay absent.
 type DCGM struct {
 	io.WriterTo
 	// Hostname is the name of the node.
 	Hostname string
 }
 
-// WriteTo implements io.WriterTo. DCGM fails if writing the metrics page fails.
+// WriteTo implements io.WriterTo. If writing the metrics page fails, WriteTo also fails.
 func (d DCGM) WriteTo(w io.Writer) (int64, error) {
 	var page bytes.Buffer
 	n, err := d.WriterTo.WriteTo(io.MultiWriter(w, &page))
@@ -81,7 +81,7 @@ func (d DCGM) WriteTo(w io.Writer) (int64, error) {
 	return n, nil
 }
 
-// compat holds what the metrics page reports about GPUs.
+// compat holds the series about GPUs on the metrics page.
 type compat struct {
 	series
 	hostname, driver string
@@ -122,7 +122,7 @@ func readCompat(page []byte, hostname string) (*compat, error) {
 		case metrics.GPUInfo.Name:
 			c.infos[at.uuid] = l
 		case metrics.GPUMIGInfo.Name:
-			if _, whole, ok := strings.Cut(l.Get(metrics.LabelProfile), "c."); ok { // of a compute instance, such as 1c.3g.40gb
+			if _, whole, ok := strings.Cut(l.Get(metrics.LabelProfile), "c."); ok { // profile of a compute instance, such as 1c.3g.40gb
 				c.profiles[at] = whole
 			} else {
 				c.profiles[at] = l.Get(metrics.LabelProfile)
@@ -137,7 +137,7 @@ func readCompat(page []byte, hostname string) (*compat, error) {
 	}
 }
 
-// family returns the series of a name; none if the metrics page lacks their source.
+// family returns the series of a name, or nil if the metrics page lacks their source.
 func (c *compat) family(name string, is dto.MetricType) *dto.MetricFamily {
 	help := "As of dcgm-exporter, from "
 	values := map[ofGPU]float64{}
@@ -169,7 +169,7 @@ func (c *compat) family(name string, is dto.MetricType) *dto.MetricFamily {
 	return f
 }
 
-// backwards reads the series of a row's family in the unit of the row's source.
+// backwards reads the series of a row's family, and converts them to the unit of the row's source.
 func (c *compat) backwards(r *Row) map[ofGPU]float64 {
 	values := map[ofGPU]float64{}
 	for _, s := range c.series[r.To.Name] {
@@ -183,7 +183,7 @@ func (c *compat) backwards(r *Row) map[ofGPU]float64 {
 		if div := r.From.unit.Div; div != 0 {
 			v *= div
 		}
-		const exact = 1e6 // a ratio of 0.29 is 29 %, not 28.999999999999996
+		const exact = 1e6 // rounds, so that a ratio of 0.29 gives 29 %, not 28.999999999999996
 		if math.Abs(v) < 1<<53/exact {
 			v = math.Round(v*exact) / exact
 		}
@@ -197,7 +197,7 @@ func (c *compat) backwards(r *Row) map[ofGPU]float64 {
 	return values
 }
 
-// latest returns the newest XID of each GPU: 0 if XIDs are read but none was seen.
+// latest returns the newest XID of each GPU. If XIDs are read but none has occurred, the value is 0.
 func (c *compat) latest() map[ofGPU]float64 {
 	values, newest := map[ofGPU]float64{}, map[string]float64{}
 	if slices.ContainsFunc(c.series[metrics.GPUXIDSourceUp.Name], func(s sample) bool { return s.value == 1 }) {

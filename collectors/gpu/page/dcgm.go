@@ -16,8 +16,8 @@ const (
 	profiling = "DCGM_FI_PROF_"
 )
 
-// dcgm reads dcgm-exporter. Users trim and extend the list of fields, so the presence of a field does not reveal the
-// release, except for the names of 4.9.
+// dcgm reads dcgm-exporter. Users change the list of fields, so the fields on a metrics page do not reveal the release.
+// Only the new names of 4.9 do.
 var dcgm = Source{
 	Name: "dcgm",
 	Reference: "NVIDIA/dcgm-exporter d5e5f51 (4.8.4) etc/default-counters.csv, internal/pkg/rendermetrics; NVIDIA/go-dcgm b7fa315 " +
@@ -263,15 +263,15 @@ var (
 	clockEvents    = renamed(dev+"CLOCK_THROTTLE_REASONS", dev+"CLOCKS_EVENT_REASONS", plain)
 )
 
-// vGPUName matches the name of a virtual GPU: the board, the memory of its share, and its series (H100-20C, A100-1-5CME).
+// vGPUName matches the name of a virtual GPU. The name has the board, its share of memory, and a series (H100-20C, A100-1-5CME).
 var vGPUName = regexp.MustCompile(`-[0-9]+[ABCQ](ME|NOME|GFX)?$`)
 
-// isVGPU reports whether a row is about a virtual GPU. For a physical GPU the licence is also 0.
+// isVGPU reports whether a row is about a virtual GPU, because the licence of a physical GPU is also 0.
 func isVGPU(l labels.Labels) bool { return vGPUName.MatchString(l.Get("modelName")) }
 
-// dcgmRedefines reports whether a metrics page is from DCGM 4.7 or newer. Some of its names existed before as aliases
-// with another unit: GPU_UTIL_RATIO is 0 to 100 there. The names introduced with 4.7 decide, or the name of the
-// driver's label; values never decide.
+// dcgmRedefines reports whether a metrics page is from DCGM 4.7 or newer. Before 4.7, some of its names were aliases
+// with another unit. For example, GPU_UTIL_RATIO was 0 to 100. The names introduced with 4.7 or the name of the
+// driver's label decide. Values never decide.
 func dcgmRedefines(s series) bool {
 	for name, samples := range s {
 		if strings.HasPrefix(name, dev) && (strings.HasSuffix(name, "_HERTZ") || strings.HasPrefix(name, dev+"FB_") &&
@@ -296,7 +296,7 @@ func clockEventTime(reason, name string) Row {
 	return Row{To: metrics.GPUClockEventSeconds, Set: driverTime(reason), From: named(dev+"CLOCKS_EVENT_REASON_"+name+"_NS", nano)}
 }
 
-// violation reads the driver's older counter for a reason: nanoseconds, whatever the help text claims.
+// violation reads the driver's older counter for a reason. Its unit is nanoseconds, although the help text states another unit.
 func violation(reason string, from field) Row {
 	return Row{
 		To: metrics.GPUClockEventSeconds, Set: driverTime(reason), From: from,
@@ -345,8 +345,8 @@ func nvlinkErrors(kind, name string) Row {
 	}
 }
 
-// clockEventNames names the bits of DCGM_FI_DEV_CLOCK_THROTTLE_REASONS from the lowest on, and the same reasons in
-// DCGM_EXP_CLOCK_EVENTS_COUNT.
+// clockEventNames names the bits of DCGM_FI_DEV_CLOCK_THROTTLE_REASONS, beginning with the lowest bit. It also has the
+// names of these reasons in DCGM_EXP_CLOCK_EVENTS_COUNT.
 var clockEventNames = []struct{ reason, counted string }{
 	{"gpu_idle", "gpu_idle"},
 	{"applications_clocks_setting", "clocks_setting"},
@@ -361,7 +361,7 @@ var clockEventNames = []struct{ reason, counted string }{
 	{"reliability", ""},
 }
 
-// clockEventBits reports the reasons in force: each reason of recent GPUs, and any others.
+// clockEventBits returns whether each reason of recent GPUs applies. Other reasons are included only while they apply.
 func clockEventBits(v float64) map[string]float64 {
 	const common = 9
 	mask, parts := uint64(max(v, 0)), map[string]float64{}
@@ -387,7 +387,7 @@ func clockEventName(counted string) string {
 	return "unknown_" + counted
 }
 
-// fabricSummary reads DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY: 0 means not applicable, 1 healthy.
+// fabricSummary reads DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY. The value 0 means not applicable, and 1 means healthy.
 func fabricSummary(v []float64) (float64, bool) { return metrics.Bool(v[0] > 1), v[0] > 0 }
 
 // recoveryAction names a recovery action.

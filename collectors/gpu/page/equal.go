@@ -6,34 +6,34 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// An Equal maps a metric of another exporter to this exporter's metric, for rewriting queries.
+// An Equal maps a metric of another exporter to this exporter's metric, so that queries can be rewritten.
 type Equal struct {
 	// Name is the number's name on the metrics page.
 	Name string
-	// To is the family, and Set the labels that its series have.
+	// To is the family. Set has labels of its series.
 	To  *metrics.Family
 	Set []metrics.Label
-	// Carry turns a label of the metrics page into a label of the series. It is empty if there is none.
+	// Carry maps a label of the metrics page to a label of the series. It may be empty.
 	Carry metrics.Carry
-	// Row is the index in the table; names with the same Row come from different releases.
+	// Row is the index in the table. Names with the same Row come from different releases.
 	Row int
 	// Unit converts the metrics page's number to the family's.
 	Unit metrics.Scale
 	// Rate marks a number that is the rate of the family, a counter.
 	Rate bool
-	// Latest marks a number that is the code of the latest event, while the family counts such events.
+	// Latest marks a number that is the code of the latest event. The family counts such events.
 	Latest bool
-	// Not explains why the family's number differs, although it is computed from this number. Not is empty if the two
+	// Not explains why the family's number differs, although it is computed from this number. It is empty if the numbers
 	// are equal.
 	Not string
 }
 
-// Equals returns the vocabulary's equivalents of dcgm-exporter's numbers, under the names of all releases, in the order
-// of the table.
+// Equals returns the vocabulary's equivalents of dcgm-exporter's numbers, in the order of the table. It has the names
+// of all releases.
 func Equals() []Equal { return dcgm.equals() }
 
-// EqualLabels maps labels of dcgm-exporter's rows to labels of the vocabulary: labels of a GPU's series, of
-// llm_gpu_info, llm_gpu_mig_info or llm_gpu_driver_info.
+// EqualLabels maps labels of dcgm-exporter's rows to labels of the vocabulary. These are labels of a GPU's series, of
+// llm_gpu_info, of llm_gpu_mig_info or of llm_gpu_driver_info.
 func EqualLabels() map[string]string { return dcgm.equalLabels() }
 
 func (s *Source) equals() (all []Equal) {
@@ -69,7 +69,7 @@ func (r *Row) not() string {
 	case r.Carry.Map != nil || r.Is == share:
 		return "it does not count the same"
 	}
-	for _, v := range []float64{1, 2, 7} { // a fold may drop a value that is not a number, but must not change a number
+	for _, v := range []float64{1, 2, 7} { // a fold may drop values that are not numbers, but it must not change numbers
 		if r.Fold == nil {
 			break
 		}

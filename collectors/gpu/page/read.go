@@ -18,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// maxGPUs bounds how many GPUs a metrics page may make the exporter remember. The largest nodes have 16.
+// maxGPUs limits the number of GPUs that are remembered from a metrics page. The largest nodes have 16 GPUs.
 const maxGPUs = 128
 
 // parsed holds a metrics page and the GPUs that its labels name.
@@ -28,7 +28,7 @@ type parsed struct {
 	prefix     string
 	redefines  bool
 	gpus       map[string]gpu.Identity
-	infos      map[string][]string // values of llm_gpu_info after the GPU's own, by UUID
+	infos      map[string][]string // values of llm_gpu_info after those of the GPU, by UUID
 	drivers    map[[2]string]bool  // versions of the driver and of NVML
 	partitions map[ofGPU][2]string // UUIDs and profiles of MIG instances
 	owners     map[gpu.Owner]bool
@@ -88,7 +88,7 @@ func (p *parsed) identify(limits scrape.Limits) error {
 	return nil
 }
 
-// nameless returns the name of a row about a GPU that nothing identifies; empty if there is none.
+// nameless returns the name of a row about a GPU that no label identifies, or an empty string.
 func (p *parsed) nameless() string {
 	for _, name := range slices.Sorted(maps.Keys(p.series)) {
 		if slices.ContainsFunc(p.Rows, func(r Row) bool { return name == p.prefix+r.From.name || name == p.prefix+r.From.renamed }) {
@@ -98,7 +98,7 @@ func (p *parsed) nameless() string {
 	return ""
 }
 
-// short refuses labels that exceed the limit for engines' labels.
+// short refuses labels that are longer than the limit for engines' labels.
 func short(name string, l labels.Labels, limits scrape.Limits) (err error) {
 	l.Range(func(l labels.Label) {
 		if len(l.Value) > limits.LabelValueBytes {
@@ -135,7 +135,7 @@ func lower(a, b string) bool {
 	return errX == nil && (errY != nil || x < y)
 }
 
-// workload records the container of a row. On a metrics page relayed by a Prometheus, the plain labels describe the
+// workload records the container of a row. If a Prometheus relays the metrics page, the plain labels describe the
 // exporter that wrote the page.
 func (p *parsed) workload(id gpu.Identity, l labels.Labels, relayed bool) {
 	o := gpu.Owner{GPU: id, InstanceID: p.of(l, metrics.LabelGPUInstance)}
@@ -150,7 +150,7 @@ func (p *parsed) workload(id gpu.Identity, l labels.Labels, relayed bool) {
 	}
 }
 
-// find returns the samples of a field, under the name that is trusted.
+// find returns the samples of a field, under the name whose unit is certain.
 func (p *parsed) find(f field) (samples []sample, name string, unit metrics.Scale) {
 	if newer := p.series[p.prefix+f.renamed]; f.renamed != "" && len(newer) > 0 && (!f.redefined || p.redefines) {
 		if f.redefined {
@@ -161,7 +161,7 @@ func (p *parsed) find(f field) (samples []sample, name string, unit metrics.Scal
 	return p.series[p.prefix+f.name], f.name, f.unit
 }
 
-// read returns the numbers of a row, the GPUs that have its source, and the source's name.
+// read returns the numbers of a row, the GPUs that have the row's source, and the source's name.
 func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name string) {
 	samples, name, unit := p.find(r.From)
 	if r.Only != nil {
@@ -210,7 +210,7 @@ func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name
 	return readings, present, name
 }
 
-// numbered returns the GPU for which a sample has a number; empty if there is none.
+// numbered returns the GPU for which a sample has a number, or an empty string.
 func (p *parsed) numbered(s sample) string {
 	if math.IsNaN(s.value) || math.IsInf(s.value, 0) {
 		return ""
@@ -218,8 +218,8 @@ func (p *parsed) numbered(s sample) string {
 	return p.UUID(s.labels)
 }
 
-// numbers returns the numbers of one source of a row (the highest of repeated numbers), and counts the numbers that
-// it drops as unknown.
+// numbers returns the numbers of one source of a row. If a number is repeated, the highest value counts. It counts the
+// numbers that it drops as unknown.
 func (p *parsed) numbers(r *Row, samples []sample, unit metrics.Scale) map[reading]float64 {
 	values := map[reading]float64{}
 	for _, s := range samples {
@@ -250,14 +250,14 @@ func (p *parsed) numbers(r *Row, samples []sample, unit metrics.Scale) map[readi
 	return values
 }
 
-// memory carries state from one metrics page to the next.
+// memory holds state between two metrics pages.
 type memory struct {
 	at     time.Time               // time of the last metrics page
-	gpus   map[string]gpu.Identity // GPUs seen on some metrics page
+	gpus   map[string]gpu.Identity // GPUs of all metrics pages so far
 	sums   map[string]float64      // integrals of rates, by series
 	latest map[string]float64      // last code of each GPU, or unread
-	ticks  map[string][2]float64   // ticks of a share, by series: ticks in which the reason applied, and all ticks
-	coming map[string]int          // codes that appeared where there was no code before, to be counted on the next metrics page
+	ticks  map[string][2]float64   // ticks of a share, by series: ticks in which the reason applied, then all ticks
+	coming map[string]int          // codes that appeared where there was no code before; the next metrics page counts them
 	drops  map[dropped]float64     // readings that were dropped
 	counts map[string]map[int]float64
 }
@@ -272,8 +272,8 @@ func newMemory() *memory {
 // dropped identifies readings of a metric of a GPU that were dropped for a reason.
 type dropped struct{ uuid, metric, reason string }
 
-// blank reports whether a number stands for an unknown value: DCGM writes one of four codes for each type of field,
-// and drivers of NVIDIA and AMD set all bits, signed or unsigned. Source: dcgm_structs.h.
+// blank reports whether a number stands for an unknown value. DCGM writes one of four codes for each type of field.
+// Drivers of NVIDIA and AMD set all bits, signed or unsigned. Source: dcgm_structs.h.
 func blank(v float64) bool {
 	return 0x7ffffff0 <= v && v <= 0x7fffffff || v == math.MaxUint32 || v == math.MaxUint16 || v >= 1<<63-1 || 1<<47 <= v && v <= 1<<47+3
 }
@@ -282,7 +282,7 @@ func blank(v float64) bool {
 type writer struct {
 	*parsed
 	*memory
-	elapsed time.Duration // since the last metrics page; 0 after a long pause
+	elapsed time.Duration // time since the last metrics page; 0 after a long pause
 	out     Snapshot
 	written map[string]bool // series written so far, whatever their source
 	said    map[*metrics.Family]bool
@@ -294,7 +294,7 @@ func (m *memory) write(p *parsed, now time.Time, longest time.Duration) Snapshot
 	if m.at.IsZero() || w.elapsed > longest {
 		w.elapsed = 0
 	}
-	if len(m.gpus) > maxGPUs { // too many different GPUs over time
+	if len(m.gpus) > maxGPUs { // there were too many different GPUs over time
 		*m = *newMemory()
 	}
 	w.out.counts = !slices.ContainsFunc(slices.Collect(maps.Values(p.gpus)), func(id gpu.Identity) bool { return id.PCI == "" })
@@ -328,8 +328,8 @@ var fromLog = []*metrics.Family{
 }
 
 // logged reports whether a family comes from the kernel log while the log is read. The log names a GPU by its PCI
-// address. If the metrics page lacks an address, XIDs still come from the metrics page, because alerts need the GPU's
-// name.
+// address, but alerts need the GPU's name. If the metrics page lacks the address, XIDs still come from the metrics
+// page.
 func (w *writer) logged(f *metrics.Family) bool {
 	return slices.Contains(fromLog, f) && (w.out.counts || f != metrics.GPUXIDErrors)
 }
@@ -339,7 +339,7 @@ func (w *writer) put(f *metrics.Family, v float64, values ...string) {
 	w.add(f.Const(v, values...), w.logged(f) || f == metrics.GPUXIDInfo) // the log's XIDs include the catalogue
 }
 
-// add serves a series, always or only while the kernel log is not read.
+// add serves a series always or, if unread is set, only while the kernel log is not read.
 func (w *writer) add(m prometheus.Metric, unread bool) {
 	if unread {
 		w.out.unread = append(w.out.unread, m)
@@ -348,7 +348,7 @@ func (w *writer) add(m prometheus.Metric, unread bool) {
 	}
 }
 
-// identities writes the series that come from labels. A GPU that has disappeared from the metrics page counts as down.
+// identities writes the series that come from labels. If a GPU has disappeared from the metrics page, it counts as down.
 func (w *writer) identities() {
 	for _, uuid := range slices.Sorted(maps.Keys(w.gpus())) {
 		id, here := w.parsed.gpus[uuid]
@@ -378,12 +378,12 @@ func (w *writer) identities() {
 	w.said[metrics.GPUAllocationInfo] = len(w.owners) > 0 // collectors/ownership writes them
 }
 
-// unhealthy reports whether the metrics page reports a GPU as unhealthy.
+// unhealthy reports whether a GPU is unhealthy according to the metrics page.
 func (w *writer) unhealthy(uuid string) bool {
 	return slices.ContainsFunc(w.series[w.prefix+w.Health], func(s sample) bool { return w.UUID(s.labels) == uuid && s.value == 0 })
 }
 
-// gpus returns the GPUs of this metrics page and of earlier ones.
+// gpus returns the GPUs of this metrics page and of earlier metrics pages.
 func (w *writer) gpus() map[string]gpu.Identity {
 	all := maps.Clone(w.memory.gpus)
 	maps.Copy(all, w.parsed.gpus)
@@ -401,7 +401,7 @@ func (w *writer) row(r *Row, counted map[string]bool) {
 			case len(present) > 0: // the field is configured, so this GPU has had no event
 				readings = append(readings, reading{ofGPU: ofGPU{uuid: uuid}})
 				present[uuid] = true
-			default: // nothing shows that the field is read, so a code that appears is new, and there is no zero
+			default: // the field may not be read, so a new code counts as new, and there is no zero
 				w.latest[uuid] = unread
 			}
 		}
@@ -453,7 +453,7 @@ func (w *writer) number(r *Row, at reading) bool {
 	if r.Is == share {
 		before, known := w.ticks[key]
 		w.ticks[key] = [2]float64{v, at.all}
-		if held, all := v-before[0], at.all-before[1]; known && held >= 0 && all > 0 { // a fall is a restart of the driver
+		if held, all := v-before[0], at.all-before[1]; known && held >= 0 && all > 0 { // a smaller value means that the driver has restarted
 			w.sums[key] += w.elapsed.Seconds() * min(held/all, 1)
 		}
 		v = w.sums[key]
@@ -487,17 +487,17 @@ func (w *writer) labels(f *metrics.Family, at ofGPU, extra map[string]string) []
 	return values
 }
 
-// unread stands for the latest code of a GPU while no series shows that codes are read at all.
+// unread is used as the latest code of a GPU while no series shows that codes are read.
 const unread = -1
 
-// event counts the code of a GPU if it has changed since the last metrics page. A code on the first metrics page
+// event counts the code of a GPU if the code has changed since the last metrics page. A code on the first metrics page
 // may be old.
 func (w *writer) event(at reading) {
 	before, known := w.latest[at.uuid]
 	w.latest[at.uuid] = at.value
 	switch code := int(at.value); {
 	case !known || at.value == before || at.value <= 0 || at.value >= 999:
-	case w.counts[at.uuid] == nil && before == unread: // zero is served first, otherwise increase() would see no increase
+	case w.counts[at.uuid] == nil && before == unread: // serve zero first, because otherwise increase() would see no increase
 		w.coming[at.uuid] = code
 	default:
 		w.count(at.uuid, code)
@@ -511,7 +511,7 @@ func (w *writer) count(uuid string, code int) {
 	w.counts[uuid][code]++
 }
 
-// settle counts the events whose series has been served as zero.
+// settle counts the events whose series was served as zero before.
 func (w *writer) settle() {
 	for uuid, code := range w.coming {
 		w.count(uuid, code)
@@ -519,8 +519,8 @@ func (w *writer) settle() {
 	clear(w.coming)
 }
 
-// xids writes the XIDs of a GPU that were counted here, and zeros for codes that page or open a ticket, so that
-// increase() sees the first event.
+// xids writes the XIDs of a GPU that were counted from the metrics page. For codes that page or open a ticket, it also
+// writes zeros, so that increase() sees the first event.
 func (w *writer) xids(r *Row, uuid string) {
 	counts := maps.Clone(w.counts[uuid])
 	if counts == nil || r.Is != latest {
@@ -557,7 +557,7 @@ func (w *writer) info(f *metrics.Family, source string, quality metrics.Quality,
 	}
 }
 
-// explain reports the sources of the families that no row has written, or why these are missing.
+// explain reports the sources of the families that no row has written. For missing families, it reports the reason.
 func (w *writer) explain() {
 	own := []*metrics.Family{metrics.GPUSourceUp, metrics.GPUMetricSourceInfo, metrics.GPUReadingsDropped}
 	for _, f := range metrics.All() {

@@ -6,52 +6,51 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Source maps one exporter's metrics page to GPU metrics: a table that can be read beside that exporter's documentation.
+// A Source maps one exporter's metrics page to GPU metrics, as a table that people can compare with that exporter's documentation.
 type Source struct {
 	// Name is the value of the source label.
 	Name string
-	// Reference cites where the facts of the table come from.
+	// Reference cites the sources of the table's facts.
 	Reference string
-	// Recognise reports whether a metrics page comes from this exporter, and returns the prefix of all its names.
+	// Recognise reports whether a metrics page comes from this exporter. It also returns the prefix of all names.
 	Recognise func(s series) (prefix string, ok bool)
-	// Redefines reports whether the metrics page comes from a release that changed the unit of some names. Nil means that every metrics
-	// page does.
+	// Redefines reports whether the metrics page comes from a release that has changed the unit of some names. Nil means
+	// that all releases have.
 	Redefines func(s series) bool
-	// UUID identifies the GPU of a row; empty for rows about something else.
+	// UUID identifies the GPU of a row. It is empty for rows that are not about a GPU.
 	UUID func(l labels.Labels) string
-	// Health names the family that is 0 for a GPU that its own exporter reports as unhealthy. It is empty if there is
-	// none.
+	// Health names the family that is 0 for a GPU that the other exporter reports as unhealthy. It is empty if there is no
+	// such family.
 	Health string
-	// Labels maps each label of the vocabulary to labels of the metrics page; the first of these with a value counts.
+	// Labels maps each label of the vocabulary to labels of the metrics page. The first label with a value counts.
 	Labels map[string][]string
 	// Rows is the table.
 	Rows []Row
-	// Says lists the families that come from labels of the metrics page, with the way to read them.
+	// Says lists the families that come from labels of the metrics page, and explains how they are read.
 	Says map[*metrics.Family]string
-	// Missing explains why the metrics page lacks a family in any version, if the reason is useful.
+	// Missing explains why the metrics page lacks a family in all versions. Only useful reasons are listed.
 	Missing map[*metrics.Family]string
-	// Otherwise explains, for all families that are not named elsewhere, why the metrics page lacks them.
+	// Otherwise is the reason for the absence of all other families.
 	Otherwise string
 }
 
-// A Row maps one source of a metrics page to one family of the vocabulary. Is states the kind of the number: the #
-// TYPE of the metrics page is ignored. Series of one GPU (or MIG instance, if the family has that label) that
-// differ only in other labels repeat one number: the largest counts.
+// A Row maps one source of a metrics page to one family of the vocabulary. Is states the kind of the number, because the # TYPE of the
+// metrics page is ignored. Series of one GPU may differ only in labels that the family lacks. They repeat one number, and the largest value
+// counts. If the family has a label for MIG instances, this applies to each MIG instance.
 //
-// Rows for the same series are alternatives: the first one that is on the metrics page for a GPU is used. The XIDs of a GPU come from one
-// row.
+// Rows for the same series are alternatives. For each GPU, the first row on the metrics page is used. All XIDs of a GPU come from one row.
 type Row struct {
 	// To is the family.
 	To *metrics.Family
 	// Set holds labels that all series of the row get.
 	Set []metrics.Label
-	// From is the source. With holds further sources that Fold reads; all of them must be present.
+	// From is the source. With has the other sources that Fold reads. All of them must be present.
 	From field
 	With []field
 	Fold func(v []float64) (float64, bool)
 	// Only, if set, reports whether a series with these labels counts.
 	Only func(l labels.Labels) bool
-	// Carry turns a label of the metrics page into a label of the series. If a row lacks the label, there was no event
+	// Carry maps a label of the metrics page to a label of the series. If a row lacks the label, no event has occurred
 	// yet.
 	Carry metrics.Carry
 	// Split turns one number into several, by the values of the label By.
@@ -59,25 +58,25 @@ type Row struct {
 	By    string
 	// Is states what kind of value the other exporter reports.
 	Is meaning
-	// Whole marks a row of the whole GPU that is repeated for each MIG instance, although the family has the label of
-	// instances.
+	// Whole marks a row about the whole GPU that the metrics page repeats for each MIG instance. The family has the label
+	// of instances nevertheless.
 	Whole bool
-	// Absent explains why the source may be missing. If Absent is empty, the exporter's configuration does not
-	// request the source.
+	// Absent explains why the source may be missing. If Absent is empty, the reason is that the exporter's configuration
+	// does not request the source.
 	Absent string
 	// Quality defaults to Native. Why explains any other quality.
 	Quality metrics.Quality
 	Why     string
 }
 
-// meaning is the true meaning of a source's number, whatever its name and # TYPE suggest.
+// meaning is the true meaning of a source's number. The source's name and # TYPE may suggest another meaning.
 type meaning uint8
 
 const (
 	value  meaning = iota // the family's own value
-	rate                  // a rate, to be integrated from one reading to the next
+	rate                  // a rate, which is integrated over time
 	latest                // the code of the latest event; changes are counted
-	share                 // the ticks in which a reason applied, and all ticks: the result is the time in which the reason applied
+	share                 // the ticks in which a reason applied, and all ticks; the result is the time in which the reason applied
 )
 
 // field names a source, and its name in newer releases.
@@ -85,7 +84,7 @@ type field struct {
 	name    string
 	unit    metrics.Scale
 	renamed string
-	// redefined marks a field whose newer name has the vocabulary's unit, but was an alias with the older unit at first.
+	// redefined marks a field whose newer name has the vocabulary's unit. At first, this name was an alias with the older unit.
 	redefined bool
 }
 
@@ -102,7 +101,7 @@ func redefined(name string, unit metrics.Scale, newer string) field {
 	return field{name: name, unit: unit, renamed: newer, redefined: true}
 }
 
-// The units of metrics pages.
+// These are the units of metrics pages.
 var (
 	plain   = metrics.Scale{}
 	mega    = metrics.Scale{Mul: 1e6}
@@ -117,11 +116,11 @@ var (
 // set returns a Set of one label.
 func set(name, value string) []metrics.Label { return []metrics.Label{{Name: name, Value: value}} }
 
-// ofGPU identifies the owner of a row by the labels of its family: the GPU's UUID, and the MIG instance if there is
-// one.
+// ofGPU identifies the owner of a row by the labels of the row's family: the GPU's UUID and, if present, the MIG
+// instance.
 type ofGPU struct{ uuid, instance string }
 
-// reading holds one number of a row, and the value of the label that was carried or split.
+// reading is one number of a row, with the value of the label that Carry or Split sets.
 type reading struct {
 	ofGPU
 	label string
@@ -158,7 +157,7 @@ func total(v []float64) (sum float64, ok bool) {
 // less subtracts the second source from the first.
 func less(v []float64) (float64, bool) { return v[0] - v[1], true }
 
-// positive drops zero, with which a metrics page reports that there is no such sensor.
+// positive drops zero, because a metrics page reports zero if there is no such sensor.
 func positive(v []float64) (float64, bool) { return v[0], v[0] > 0 }
 
 // some returns 1 for any number above zero.
