@@ -23,8 +23,8 @@ type Pods struct {
 	stores []*kube.Store[pod] // while Run runs
 }
 
-// NewPods returns the source of the node's pods in some namespaces, or in all namespaces if the list is empty. If
-// procfs shows the processes of pods, these processes show which of several pods listens on a port of the node.
+// NewPods returns the source of the node's pods in some namespaces. An empty list means all namespaces. If several pods
+// name one port of the node, the processes of the pods in procfs show which pod listens there.
 func NewPods(cluster *kube.Cluster, procfs string, namespaces ...string) *Pods {
 	if namespaces == nil {
 		namespaces = []string{metav1.NamespaceAll}
@@ -38,7 +38,7 @@ func NewPods(cluster *kube.Cluster, procfs string, namespaces ...string) *Pods {
 // Name implements Source.
 func (p *Pods) Name() string { return "pods" }
 
-// Run implements Source. While the API server does not answer, or refuses, the pods stay unchanged.
+// Run implements Source. While the API server does not answer or refuses the request, the list of pods does not change.
 func (p *Pods) Run(ctx context.Context, report func([]Place, error)) {
 	var mu sync.Mutex
 	stores, failed := make([]*kube.Store[pod], len(p.namespaces)), make([]error, len(p.namespaces))
@@ -73,7 +73,7 @@ func (p *Pods) Run(ctx context.Context, report func([]Place, error)) {
 				})
 		})
 	}
-	wg.Go(func() { // listening sockets change without a change of the pods
+	wg.Go(func() { // sockets may start to listen while the pods stay the same
 		for {
 			select {
 			case <-ctx.Done():

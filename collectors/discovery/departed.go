@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// departedFor is how long a pod is reported after it is gone. maxDeparted limits how many such pods are reported.
+	// departedFor is how long a pod is reported after it is gone. maxDeparted limits the number of these pods.
 	departedFor = time.Hour
 	maxDeparted = 256
-	// loadsFor is how long the successor of a deleted pod may take until it is ready: as long as the rules wait for an engine that
-	// loads its model.
+	// loadsFor is how long the successor of a deleted pod may take until it is ready. The rules wait just as long for an
+	// engine that loads its model.
 	loadsFor = 20 * time.Minute
 )
 
 // podStore keeps the pods in sync with the API server, and remembers deleted pods. It misses pods that were deleted
-// while the exporter did not watch.
+// while the exporter was not watching.
 type podStore struct {
 	*kube.Store[pod]
 	departed *departed
@@ -41,7 +41,7 @@ func (s podStore) Delete(object any) error {
 	return s.Store.Delete(object)
 }
 
-// both returns a pod as the API server sends it, and its previous state.
+// both returns a pod from the API server, and the pod's previous state.
 func (s podStore) both(object any) (now, before *pod) {
 	now, err := kube.DecodeObject[pod](object)
 	if err != nil {
@@ -68,8 +68,8 @@ type departure struct {
 	at            time.Time
 }
 
-// note judges a pod that begins to terminate, by its state until then. Pods whose controller also deletes healthy pods
-// when another pod fails are left out.
+// note records a pod that begins to terminate. The pod's previous state decides whether it was deleted on purpose. Pods
+// whose controller also deletes healthy pods when another pod fails are left out.
 func (d *departed) note(before, now *pod) {
 	failed := before.Status.Phase == "Running" && (now.Status.Phase == "Failed" || now.Status.Phase == "Succeeded")
 	deleted := before.Metadata.DeletionTimestamp == "" && now.Metadata.DeletionTimestamp != ""
@@ -79,7 +79,7 @@ func (d *departed) note(before, now *pod) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if old := d.pods[now.name()]; old.uid == now.Metadata.UID {
-		return // the pod failed and was then deleted, or the other way round
+		return // the pod failed before or after its deletion
 	}
 	d.pods[now.name()] = departure{
 		kube.PodName{Namespace: now.Metadata.Namespace, Name: now.Metadata.Name},
@@ -97,8 +97,8 @@ func (d *departed) note(before, now *pod) {
 	}
 }
 
-// list returns the pods that are gone or terminating, and whether each was deleted on purpose. A deletion was not
-// on purpose if a successor on this node is not ready in time. A pod that exists again under its old name is not
+// list returns the pods that are gone or terminating, and whether each was deleted on purpose. If no successor on this
+// node is ready in time, the deletion was not on purpose. If a pod exists again under its old name, the pod is not
 // gone.
 func (d *departed) list(there []*pod, now time.Time) map[kube.PodName]bool {
 	d.mu.Lock()
@@ -121,7 +121,7 @@ func (d *departed) list(there []*pod, now time.Time) map[kube.PodName]bool {
 	return all
 }
 
-// Departed returns the pods that may have had an engine and are gone or being deleted, and whether each was deleted on purpose.
+// Departed returns pods that may have had an engine and are gone or terminating. The value is true if the pod was deleted on purpose.
 func (p *Pods) Departed() map[kube.PodName]bool {
 	p.mu.Lock()
 	stores := p.stores
@@ -133,7 +133,7 @@ func (p *Pods) Departed() map[kube.PodName]bool {
 	return p.departed.list(there, time.Now())
 }
 
-// healthy reports whether every container that may hold an engine is ready.
+// healthy reports whether all containers that may have an engine are ready.
 func (p *pod) healthy() bool {
 	ready := map[string]bool{}
 	for _, c := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
@@ -166,7 +166,7 @@ func (p *pod) kept() bool {
 	return slices.Contains([]string{"", "ReplicaSet", "StatefulSet", "DaemonSet"}, kind)
 }
 
-// controller returns the kind and the name of the pod's controller; empty for a pod that somebody created by hand.
+// controller returns the kind and the name of the pod's controller. They are empty for a pod without a controller.
 func (p *pod) controller() (kind, name string) {
 	for _, o := range p.Metadata.OwnerReferences {
 		if o.Controller {
@@ -176,7 +176,7 @@ func (p *pod) controller() (kind, name string) {
 	return "", ""
 }
 
-// workload names the owner that a pod shares with its successors. The name lacks the version hash of a Deployment.
+// workload names the owner that a pod shares with its successors. For a Deployment, the name has no version hash.
 func (p *pod) workload() string {
 	kind, name := p.controller()
 	if kind == "" {

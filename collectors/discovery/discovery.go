@@ -1,10 +1,10 @@
 // Package discovery finds the engines of this node, so that users need not list them.
 //
-// A source names possible places of engines: the ports of this node's pods (apiserver.go, pods.go, sockets.go), or the
-// listening ports of processes that use a GPU (processes.go). A place becomes a target once an engine has answered
-// there, and stays a target as long as its source names it, even if the engine no longer answers. If one engine answers
-// at several places of a pod, only one of them becomes a target (same.go). If a source fails, the places that it named
-// last remain.
+// A source names places where engines may be. These are the ports of this node's pods (apiserver.go, pods.go,
+// sockets.go), or the listening ports of processes that use a GPU (processes.go). A place becomes a target when an
+// engine answers there. It stays a target as long as its source names it, even if the engine no longer answers. If one
+// engine answers at several places of a pod, only one of the places becomes a target (same.go). If a source fails, its
+// last places remain.
 package discovery
 
 import (
@@ -25,13 +25,13 @@ import (
 )
 
 const (
-	// maxPlaces bounds how many places the pods of a node can make the exporter probe.
+	// maxPlaces limits the number of places of a node's pods that the exporter probes.
 	maxPlaces = 512
-	// probesAtOnce and probeTimeout bound the cost of probing, and how long a new place waits for silent places.
+	// probesAtOnce and probeTimeout limit the cost of probing, and the time that a new place waits behind silent places.
 	probesAtOnce = 64
 	probeTimeout = 3 * time.Second
-	// retrySilent is the pause before a silent place is probed again, because an engine listens only once its model is
-	// loaded. retryOther is the pause for servers that answer but are not engines.
+	// retrySilent is the pause before a silent place is probed again, because an engine listens only after it has loaded
+	// its model. retryOther is the pause for servers that answer but are not engines.
 	retrySilent = 15 * time.Second
 	retryOther  = 5 * time.Minute
 )
@@ -39,21 +39,21 @@ const (
 // Place describes where an engine may answer.
 type Place struct {
 	Target engine.TargetConfig
-	// Declared places become targets before an engine has answered, because they are declared as engines.
+	// Declared places become targets before an engine answers there, because the pod declares them as engines.
 	Declared bool
-	// LeaveAlone explains why the place is not probed; empty if the place is probed.
+	// LeaveAlone explains why the place is not probed. It is empty if the place is probed.
 	LeaveAlone string
 
 	rank rank
-	uid  string // of the pod; empty on a host
+	uid  string // uid of the pod; empty on a host
 }
 
-// rank orders the places at which one engine answers: the place with the lowest rank is read.
+// rank orders the places at which one engine answers. The place with the lowest rank is read.
 type rank int
 
 const (
 	ofConfiguration rank = iota - 1 // already a target
-	ofEngine                        // a port of a container that has a GPU, or of a process that uses one
+	ofEngine                        // a port of a container that has a GPU, or of a process that uses a GPU
 	ofAnnotation                    // the port that Prometheus' annotation names
 	ofOther                         // a port of another container
 )
@@ -62,11 +62,11 @@ const (
 type Source interface {
 	// Name is the value of the source label: pods or processes.
 	Name() string
-	// Run calls report until ctx ends: with all places whenever they change, or with the reason why they are unknown.
+	// Run calls report until ctx ends. It reports all places when they change, or the reason why the places are unknown.
 	Run(ctx context.Context, report func([]Place, error))
 }
 
-// departing is a Source that reports which pods are gone or going, and whether each was deleted on purpose.
+// departing is a Source that reports pods that are gone or terminating, and whether each was deleted on purpose.
 type departing interface {
 	Departed() map[kube.PodName]bool
 }
@@ -76,9 +76,9 @@ type Options struct {
 	// Logger receives one record per change of state. Default: slog.Default().
 	Logger *slog.Logger
 	Source Source
-	// Probe asks which engine answers at a target: (*engine.Collector).Probe.
+	// Probe finds out which engine answers at a target, as (*engine.Collector).Probe does.
 	Probe func(context.Context, engine.TargetConfig) (engine.Engine, error)
-	// Configured returns the targets that are read in any case: (*engine.Collector).Configured. Default: none.
+	// Configured returns the targets that are read in any case, as (*engine.Collector).Configured does. Default: none.
 	Configured func() []engine.TargetConfig
 	// Found is called with all targets whenever they change.
 	Found func([]engine.TargetConfig)
@@ -100,12 +100,12 @@ type Finder struct {
 // State is the result of probing a place.
 type State string
 
-// States of a place.
+// These are the states of a place.
 const (
 	Read       State = "read"        // the place is a target
 	Silent     State = "silent"      // nothing answers there
 	NoEngine   State = "no_engine"   // a server answers that is not an engine
-	SameEngine State = "same_engine" // the engine of another place answers there, too
+	SameEngine State = "same_engine" // an engine answers there that also answers at another place
 	LeftAlone  State = "left_alone"  // the place is not probed
 	unexamined State = "not_asked_yet"
 )
@@ -113,10 +113,10 @@ const (
 type verdict struct {
 	state State
 	why   string
-	retry time.Time // zero: never
+	retry time.Time // zero means never
 }
 
-// New returns a finder, which has no result until Run has run.
+// New returns a finder. It has no result until Run runs.
 func New(o Options) *Finder {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return &Finder{options: o, changed: make(chan struct{}, 1), verdicts: map[string]verdict{}, compared: map[string]comparison{}}
@@ -207,9 +207,9 @@ func (f *Finder) ask(ctx context.Context) time.Duration {
 	return time.Until(next)
 }
 
-// due decides on the places that need no probe and returns the places to probe now: new places first, then the places
-// that have waited longest. It returns at most probesAtOnce places, plus all other places of the last place's pod. So
-// an engine in a new pod waits for at most one round of other places, however many of these are silent.
+// due decides about places that need no probe, and returns the places to probe now. New places come first, followed by the places that have
+// waited longest. There are at most probesAtOnce places, plus the remaining places of the last place's pod. Therefore, an engine in a new
+// pod waits for at most one round of other places, even if many places are silent.
 func (f *Finder) due(now time.Time) (due []Place) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -258,7 +258,7 @@ func (f *Finder) settle(p Place, v verdict) {
 	f.verdicts[p.key()] = v
 }
 
-// probe asks which engine answers at a place.
+// probe finds out which engine answers at a place.
 func (f *Finder) probe(ctx context.Context, p Place) verdict {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -288,7 +288,7 @@ func (f *Finder) targets() []engine.TargetConfig {
 	return all
 }
 
-// key identifies a place by its address and its pod, because the address may later belong to another pod.
+// key identifies a place by its address and its pod, because another pod may later get the address.
 func (p Place) key() string {
 	return p.Target.URL + "\xff" + p.pod() + "\xff" + p.Target.Labels[metrics.LabelContainer]
 }
@@ -305,7 +305,7 @@ type Seen struct {
 	Why                            string // empty, a reason of engine.Reasons, or a sentence
 }
 
-// Places lists the places that are not read, with the reasons.
+// Places lists the places that are not read, and the reasons.
 func (f *Finder) Places() (places []Seen, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

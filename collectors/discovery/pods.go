@@ -15,27 +15,27 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Annotations through which the author of a pod controls discovery.
+// These annotations let the author of a pod control discovery.
 const (
 	// AnnotationScrape is "false" on a pod that the exporter must not read.
 	AnnotationScrape = "llm-node-exporter/scrape"
 	// AnnotationPort declares ports as engines, as in "8000,8001".
 	AnnotationPort = "llm-node-exporter/port"
-	// AnnotationEngine sets the runtime, which is then not detected.
+	// AnnotationEngine sets the runtime. The exporter then does not detect the runtime.
 	AnnotationEngine = "llm-node-exporter/engine"
 	// AnnotationPath is the path of the metrics page if it is not one of the usual paths.
 	AnnotationPath = "llm-node-exporter/path"
 	// AnnotationScheme is http or https.
 	AnnotationScheme = "llm-node-exporter/scheme"
 
-	// Prometheus' own annotations: the port to scrape, and how.
+	// These are Prometheus' own annotations: the port to scrape, and the path and scheme.
 	prometheusPort   = "prometheus.io/port"
 	prometheusPath   = "prometheus.io/path"
 	prometheusScheme = "prometheus.io/scheme"
 )
 
-// engineTypes lists the labels with which llm-d and the Gateway API Inference Extension name the engine of a pod;
-// roleLabel names the pod's part in a disaggregated engine.
+// engineTypes lists the labels by which llm-d and the Gateway API Inference Extension mark a pod's engine. roleLabel
+// names the pod's part in a disaggregated engine.
 var engineTypes = []string{"llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type"}
 
 const roleLabel = "llm-d.ai/role"
@@ -51,24 +51,24 @@ var runtimeOf = func() map[string]metrics.Runtime {
 	return all
 }()
 
-// usualPorts lists the default ports of engines: vLLM, trtllm-serve, NIM and Dynamo's frontend; llama.cpp; SGLang;
-// TGI in its image and outside; Triton's metrics; LMDeploy; Ollama.
+// usualPorts lists the default ports of engines, in this order: vLLM, trtllm-serve, NIM and Dynamo's frontend;
+// llama.cpp; SGLang; TGI in its image and outside; Triton's metrics; LMDeploy; Ollama.
 var usualPorts = []int{8000, 8080, 30000, 80, 3000, 8002, 23333, 11434}
 
-// portOption matches the command line option that sets the port of an engine, or of Triton's metrics.
+// portOption matches the command-line option for the port of an engine, or for the port of Triton's metrics.
 var portOption = regexp.MustCompile(`(?:^|\s)--(?:http-|http_|server-|metrics-)?port(?:=|\s+)(\S+)`)
 
-// rayStart matches the command that starts Ray, whose --port is not the engine's.
+// rayStart matches the command that starts Ray, because its --port is not the engine's port.
 var rayStart = regexp.MustCompile(`ray start[^;&|]*`)
 
-// portVariables lists the variables that hold the port of llama.cpp, NIM, Dynamo (workers, frontend), TGI and Ollama.
-// Ollama's variable holds the whole address.
+// portVariables lists the variables with the port of llama.cpp, NIM, Dynamo (workers, frontend), TGI and Ollama.
+// Ollama's variable has the whole address.
 var portVariables = []string{"LLAMA_ARG_PORT", "NIM_SERVER_PORT", "DYN_SYSTEM_PORT", "DYN_HTTP_PORT", "PORT", "OLLAMA_HOST"}
 
-// maxPorts bounds how many ports one pod can make the exporter probe.
+// maxPorts limits the number of ports of one pod that the exporter probes.
 const maxPorts = 16
 
-// pod holds the part of a Pod that discovery needs.
+// pod has the fields of a Pod that discovery needs.
 type pod struct {
 	Metadata struct {
 		Name        string            `json:"name"`
@@ -132,7 +132,7 @@ type container struct {
 	} `json:"resources"`
 }
 
-// places returns where engines may answer in the pods of a node.
+// places returns the places in the pods of a node where engines may answer.
 func places(pods []*pod, node string, log *slog.Logger, s *sockets) []Place {
 	slices.SortFunc(pods, func(a, b *pod) int { return cmp.Compare(a.name(), b.name()) })
 	var all []Place
@@ -161,7 +161,7 @@ func (p *pod) address() string {
 }
 
 // places returns the ports of a pod at which an engine may answer. Only pods that have a GPU or declare an engine are
-// probed: the ports of other pods are not touched.
+// probed.
 func (p *pod) places() ([]Place, error) {
 	notes := p.Metadata.Annotations
 	declared, err := ports(notes[AnnotationPort], AnnotationPort)
@@ -193,7 +193,7 @@ func (p *pod) places() ([]Place, error) {
 		if c.port == 0 {
 			at.LeaveAlone = "its pod is on the node's network and names no port: declare the engine's port with " + AnnotationPort
 		}
-		// A pod that names its engine and has one port needs no discovery.
+		// If a pod names its engine and has one port, it needs no probe.
 		if at.LeaveAlone == "" && runtimeName != "" && len(candidates) == 1 && c.rank != ofOther {
 			at.Declared, at.Target.Engine = true, runtimeName
 		}
@@ -202,7 +202,7 @@ func (p *pod) places() ([]Place, error) {
 	return all, nil
 }
 
-// checkAddress refuses annotations from which no address can be built.
+// checkAddress refuses annotations that give no valid address.
 func checkAddress(notes map[string]string) error {
 	switch scheme, path := notes[AnnotationScheme], notes[AnnotationPath]; {
 	case scheme != "" && scheme != "http" && scheme != "https":
@@ -229,8 +229,8 @@ func (p *pod) place(c candidate) Place {
 	return at
 }
 
-// url writes the address of a port, with the path and the scheme from annotations: the exporter's own take
-// precedence over Prometheus'.
+// url returns the address of a port. The annotations set the path and the scheme. The exporter's own annotations take
+// precedence over Prometheus' annotations.
 func (p *pod) url(c candidate) string {
 	notes := p.Metadata.Annotations
 	path, scheme := notes[AnnotationPath], notes[AnnotationScheme]
@@ -245,7 +245,7 @@ func (p *pod) url(c candidate) string {
 	return cmp.Or(scheme, "http") + "://" + strings.TrimSuffix(net.JoinHostPort(p.address(), strconv.Itoa(c.port)), ":0") + path
 }
 
-// image returns the image of a container, with the beginning of its digest, because a tag can move to another image.
+// image returns the image of a container, with the beginning of its digest, because a tag may move to another image.
 func (p *pod) image(of *container) string {
 	for _, s := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
 		if _, digest, ok := strings.Cut(s.ImageID, "@sha256:"); ok && s.Name == of.Name && len(digest) >= 12 && !strings.Contains(of.Image, "@") {
@@ -257,15 +257,15 @@ func (p *pod) image(of *container) string {
 
 // candidate describes a port at which an engine may answer.
 type candidate struct {
-	port   int        // 0: a container on the node's network that names no port
+	port   int        // 0 means a container on the node's network that names no port
 	of     *container // nil if unknown
 	rank   rank
-	hinted bool // the path and scheme in Prometheus' annotations apply to this port
+	hinted bool // Prometheus' annotations for path and scheme apply to this port
 }
 
-// candidates returns the ports at which an engine may answer, in the order in which to probe them. The port that
-// Prometheus' annotation names comes first. Next come ports in the options and declarations of containers with a
-// GPU, or else the usual ports, and last the ports that other containers declare.
+// candidates returns the ports at which an engine may answer, in the order of probing. The port in Prometheus'
+// annotation comes first. Next come the ports that containers with a GPU name in options and declarations. If there are
+// none, the usual ports follow instead. The declared ports of other containers come last.
 func (p *pod) candidates() (all []candidate) {
 	owners, engines := p.owners(), p.engines()
 	hinted, err := ports(p.Metadata.Annotations[prometheusPort], prometheusPort)
@@ -324,7 +324,7 @@ func (p *pod) owners() map[int]*container {
 	return owners
 }
 
-// engines returns the containers that have a GPU; in a pod without a GPU, its regular containers.
+// engines returns the containers that have a GPU. In a pod without a GPU, it returns the regular containers.
 func (p *pod) engines() (all []*container) {
 	for i := range p.Spec.Containers {
 		all = append(all, &p.Spec.Containers[i])
@@ -335,7 +335,7 @@ func (p *pod) engines() (all []*container) {
 	return all
 }
 
-// variables returns the environment variables whose values the pod's spec contains.
+// variables returns the environment variables whose values are in the pod's spec.
 func (c *container) variables() map[string]string {
 	values := map[string]string{}
 	for _, e := range c.Env {
@@ -344,7 +344,7 @@ func (c *container) variables() map[string]string {
 	return values
 }
 
-// expand fills in variables, as Kubernetes ($(NAME)) and shells do.
+// expand replaces variables by their values, in the syntax of Kubernetes ($(NAME)) and of shells.
 func expand(text string, values map[string]string) string {
 	if !strings.Contains(text, "$") {
 		return text
@@ -352,8 +352,8 @@ func expand(text string, values map[string]string) string {
 	return os.Expand(strings.NewReplacer("$(", "${", ")", "}").Replace(text), func(name string) string { return values[name] })
 }
 
-// word matches a word of a script that a shell runs, and quote matches the quotes in a word. The meaning of a
-// backslash is unknown, except at the end of a line.
+// word matches a word of a shell script, and quote matches the quotes in a word. A backslash at the end of a line
+// continues the line. Other backslashes are not interpreted.
 var (
 	shell      = regexp.MustCompile(`(?:^|/)(?:ba|da|a|z)?sh$`)
 	runsScript = regexp.MustCompile(`^-[a-z]*c$`)
@@ -361,8 +361,8 @@ var (
 	quote      = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 )
 
-// arguments returns the words of the container's command line, as far as the pod gives it. A shell script is split into
-// words, among which the engine's dialect finds the options.
+// arguments returns the words of the container's command line, if the pod's spec has them. A shell script is split into
+// words, and the engine's dialect finds the options among the words.
 func (c *container) arguments() (all []string) {
 	values := c.variables()
 	for _, argument := range slices.Concat(c.Command, c.Args) {
@@ -378,7 +378,7 @@ func (c *container) arguments() (all []string) {
 	return all
 }
 
-// ports returns the TCP ports that a container gets on its command line or in a variable, and the ports that it
+// ports returns the TCP ports on a container's command line and in its variables, and the ports that the container
 // declares.
 func (c *container) ports() (all []int) {
 	values := c.variables()
@@ -403,7 +403,7 @@ func (c *container) ports() (all []int) {
 	return all
 }
 
-// running returns the containers that run side by side, including init containers that never finish.
+// running returns the containers that run at the same time, including init containers that never finish.
 func (p *pod) running() (all []*container) {
 	for i := range p.Spec.Containers {
 		all = append(all, &p.Spec.Containers[i])
@@ -416,7 +416,7 @@ func (p *pod) running() (all []*container) {
 	return all
 }
 
-// only unwraps a slice with a single element. For none or several elements, it returns the zero value.
+// only returns the single element of a slice. If the slice has no element or several elements, it returns the zero value.
 func only[T any](all []T) (one T) {
 	if len(all) == 1 {
 		one = all[0]
@@ -433,7 +433,7 @@ func (p *pod) engineType() metrics.Runtime {
 	return ""
 }
 
-// holdsGPU reports whether a container requests a device from NVIDIA, or any device through a claim.
+// holdsGPU reports whether a container requests a device of NVIDIA, or any device through a claim.
 func (p *pod) holdsGPU() bool { return slices.ContainsFunc(p.running(), (*container).holdsGPU) }
 
 func (c *container) holdsGPU() bool {
@@ -445,14 +445,14 @@ func (c *container) holdsGPU() bool {
 	return len(c.Resources.Claims) > 0
 }
 
-// The options of llama.cpp's server that unload the model after a time without requests. Reading the metrics counts
+// These options make llama.cpp's server unload the model after a time without requests. A reading of the metrics counts
 // as a request.
 const (
 	sleepFlag     = "--sleep-idle-seconds"
 	sleepVariable = "LLAMA_ARG_SLEEP_IDLE_SECONDS"
 )
 
-// sleeper explains why a container must not be probed. Without a container, it considers the whole pod.
+// sleeper explains why a container must not be probed. If the container is unknown, the whole pod is considered.
 func (p *pod) sleeper(c *container) string {
 	all := p.running()
 	if c != nil {

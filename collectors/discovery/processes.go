@@ -15,13 +15,13 @@ import (
 const (
 	// processInterval is how often the processes are scanned.
 	processInterval = 15 * time.Second
-	// processMemory is how long a place is kept after its process has ended. A dead engine thus appears as down, and an
+	// processMemory is how long a place stays after its process has ended. A dead engine thus appears as down, and an
 	// engine that restarts keeps its series.
 	processMemory = 15 * time.Minute
 )
 
-// Processes supplies places on a host without an orchestrator: the listening ports of processes that use a GPU, and of
-// their relatives. It finds only what this process may read: see package proc.
+// Processes supplies places on a host without an orchestrator. The places are the listening ports of processes that use
+// a GPU, and of their relatives. It finds only processes that the exporter may read: see package proc.
 type Processes struct {
 	procfs  string
 	running func() []gpu.Process
@@ -33,7 +33,7 @@ type sighting struct {
 	last  time.Time
 }
 
-// NewProcesses returns the source. running returns the processes on the GPUs: (*gpu.Collector).Processes.
+// NewProcesses returns the source. running returns the processes on the GPUs, as (*gpu.Collector).Processes does.
 func NewProcesses(procfs string, running func() []gpu.Process) *Processes {
 	return &Processes{procfs: procfs, running: running, seen: map[string]sighting{}}
 }
@@ -61,7 +61,7 @@ func (p *Processes) Run(ctx context.Context, report func([]Place, error)) {
 // look returns the current places, and places that disappeared recently.
 func (p *Processes) look(running []gpu.Process, now time.Time) []Place {
 	var listening map[netip.AddrPort][]string
-	if len(running) > 0 { // otherwise /proc need not be scanned
+	if len(running) > 0 { // without processes on GPUs, a scan of /proc is useless
 		listening = listeners(proc.New(p.procfs), running)
 	}
 	for address, command := range listening {
@@ -83,9 +83,9 @@ func (p *Processes) look(running []gpu.Process, now time.Time) []Place {
 	return all
 }
 
-// listeners returns the addresses on which processes on GPUs, or their relatives, listen, with the command lines of
-// these processes. The addresses are as the exporter reaches them. Ephemeral ports are left out: nobody chose them, so
-// they serve an engine's internals, such as NCCL, ZeroMQ or torch.distributed.
+// listeners returns the addresses on which processes on GPUs, or their relatives, listen. It also returns these
+// processes' command lines. The addresses are those for the exporter. Ephemeral ports are left out, because nobody
+// chose them. They serve internals of engines, such as NCCL, ZeroMQ or torch.distributed.
 func listeners(scan *proc.Scan, running []gpu.Process) map[netip.AddrPort][]string {
 	low, high := scan.EphemeralPorts()
 	found := map[netip.AddrPort][]string{}
@@ -129,7 +129,7 @@ func reach(scan *proc.Scan, pid int, at netip.AddrPort) (netip.AddrPort, bool) {
 	if others == nil {
 		return at, false
 	}
-	first := slices.MinFunc(others, func(a, b netip.Addr) int { // IPv4 first
+	first := slices.MinFunc(others, func(a, b netip.Addr) int { // IPv4 comes first
 		return cmp.Or(cmp.Compare(a.BitLen(), b.BitLen()), a.Compare(b))
 	})
 	return netip.AddrPortFrom(first, at.Port()), true

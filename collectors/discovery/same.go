@@ -10,20 +10,20 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
-// compareAgain is the pause before the metrics pages of one pod are compared again, while a metrics page is left out,
-// or two metrics pages report too little for a comparison.
+// compareAgain is the pause before the metrics pages of one pod are compared again. They are compared again while a
+// metrics page is left out, or while two metrics pages report too little for a comparison.
 const compareAgain = time.Minute
 
 // comparison holds the engines of a pod that were compared, and the time of the next comparison.
 type comparison struct {
 	of    string
-	again time.Time // zero: not before the engines change
+	again time.Time // zero means not before the engines change
 }
 
 // tellApart keeps one place of each engine that answers at several places of its pod, or also at a configured target.
-// Besides its own port, an engine answers through servers that forward requests to it, join its metrics page with
-// another, or repeat its page. Idle engines that report nothing about their processes cannot be distinguished, so all
-// of them stay. An engine in a container without a GPU is left out if another container of the pod has a GPU.
+// Servers that forward requests to an engine answer like the engine. So do servers that join or repeat its metrics
+// page. Idle engines that report nothing about their processes cannot be distinguished, so all of them stay. If one
+// container of a pod has a GPU, engines in containers without a GPU are left out.
 func (f *Finder) tellApart(ctx context.Context) {
 	var configured []Place
 	if f.options.Configured != nil {
@@ -67,7 +67,7 @@ func (f *Finder) tellApart(ctx context.Context) {
 	wg.Wait()
 }
 
-// compare reads the metrics pages of a pod's engines twice in the same order, so that each metrics page is read between
+// compare reads the metrics pages of a pod's engines twice in the same order. Each metrics page is thus read between
 // the two readings of every earlier metrics page.
 func (f *Finder) compare(ctx context.Context, pod string, places []Place) {
 	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
@@ -75,11 +75,11 @@ func (f *Finder) compare(ctx context.Context, pod string, places []Place) {
 	var reads [2][]engine.Engine
 	for i := range reads {
 		if len(places) == 1 {
-			break // no others remain
+			break // there are no other places
 		}
 		for _, p := range places {
 			p.Target.Labels = nil                  // these labels do not describe the program that answers
-			e, _ := f.options.Probe(ctx, p.Target) // no error: the place was already a target
+			e, _ := f.options.Probe(ctx, p.Target) // cannot fail, because the place was already a target
 			reads[i] = append(reads[i], e)
 		}
 	}

@@ -15,12 +15,12 @@ import (
 type sockets struct {
 	procfs    string
 	contested bool              // several pods named one address at the last reading
-	owners    map[string]string // pod that was last seen to listen, by contested address
+	owners    map[string]string // by contested address: the last pod that was seen to listen
 }
 
-// settle keeps a contested address only in the pod that owns it: the only pod that declares the address as an engine's,
-// otherwise the only pod whose processes have a socket that listens there. While no process has such a socket, the last
-// owner stays.
+// settle keeps a contested address only in the pod that owns the address. If only one pod declares the address as an
+// engine's, this pod is the owner. Otherwise, the only pod whose processes listen at the address is the owner. While no
+// process listens there, the last owner stays.
 func (s *sockets) settle(all []Place) {
 	claims := map[string][]*Place{}
 	for i := range all {
@@ -57,7 +57,7 @@ func (s *sockets) settle(all []Place) {
 	s.owners = owners
 }
 
-// listening returns where the processes of the pods of some places listen, by pod.
+// listening returns the addresses at which the processes of these places' pods listen, by pod.
 func (s *sockets) listening(of []*Place) map[string][]netip.AddrPort {
 	pods := map[string]string{} // by uid
 	for _, p := range of {
@@ -85,7 +85,7 @@ func listenAt(address string, byPod map[string][]netip.AddrPort) (pods []string)
 	return pods
 }
 
-// podsOf returns the pods of places, each once.
+// podsOf returns each pod of the places once.
 func podsOf(places []*Place) (pods []string) {
 	for _, p := range places {
 		if !slices.Contains(pods, p.pod()) {

@@ -1,8 +1,8 @@
 // Package genai repeats the engines' metrics under the names of OpenTelemetry's semantic conventions for generative AI.
 //
 // The conventions (open-telemetry/semantic-conventions-genai, docs/gen-ai/gen-ai-metrics.md, stability Development)
-// define three histograms of a model server. Their bounds stay the engine's bounds. gen_ai.operation.name is left
-// out: engines do not distinguish chats from completions.
+// define three histograms of a model server. The bounds stay those of the engine. gen_ai.operation.name is left out,
+// because engines do not distinguish chats from completions.
 package genai
 
 import (
@@ -29,10 +29,10 @@ var families = []family{
 	{metrics.RequestDuration, "gen_ai_server_request_duration_seconds", "Duration of a request, until its last token."},
 }
 
-// Page writes a metrics page of engines, then its series under the convention's names.
+// Page writes the metrics page of engines, followed by its series under the convention's names.
 type Page struct{ io.WriterTo }
 
-// WriteTo implements io.WriterTo. It fails if the page cannot be written, or is not a metrics page.
+// WriteTo implements io.WriterTo. It fails if the metrics page is invalid or cannot be written.
 func (p Page) WriteTo(w io.Writer) (int64, error) {
 	var page bytes.Buffer
 	n, err := p.WriterTo.WriteTo(io.MultiWriter(w, &page))
@@ -55,8 +55,8 @@ func (p Page) WriteTo(w io.Writer) (int64, error) {
 	return n, nil
 }
 
-// repeat renames a family and its labels. Series of a gateway or frontend are left out: the convention's names do not
-// show the place of a measurement, so the sum over both would count each request twice.
+// repeat renames a family and its labels. It leaves out series of gateways and frontends. The convention's names do not
+// show the place of a measurement, so a sum over all series would count each request twice.
 func (f family) repeat(of *dto.MetricFamily) *dto.MetricFamily {
 	out := &dto.MetricFamily{Name: &f.name, Help: &f.help, Type: dto.MetricType_HISTOGRAM.Enum()}
 	for _, m := range of.GetMetric() {

@@ -16,8 +16,8 @@ type tenant struct {
 	home
 }
 
-// allocation records a GPU, or a MIG instance, that was given to a container. Several time slices of one GPU count as
-// one allocation.
+// allocation is a GPU, or a MIG instance, that a container was given. Several time slices of one GPU count as one
+// allocation.
 type allocation struct {
 	place
 	kube.PodName
@@ -26,7 +26,7 @@ type allocation struct {
 
 type allocations map[allocation]bool
 
-// to returns the places given to a target's container, or to its pod if the container is unknown.
+// to returns the places that a target's container was given. If the container is unknown, it returns the places of the pod.
 func (a allocations) to(t Target) map[place]bool {
 	found := make(map[place]bool)
 	for g := range a {
@@ -45,8 +45,8 @@ func (a allocations) series() (series []prometheus.Metric) {
 	return series
 }
 
-// toldBy returns the allocations that another exporter's metrics page reports for pods without an allocation in a.
-// These allocations name no resource.
+// toldBy returns the allocations on another exporter's metrics page for pods that have no allocation in a. These
+// allocations name no resource.
 func (a allocations) toldBy(owners []gpu.Owner) allocations {
 	known := make(map[kube.PodName]bool, len(a))
 	for g := range a {
@@ -61,15 +61,15 @@ func (a allocations) toldBy(owners []gpu.Owner) allocations {
 	return told
 }
 
-// others records devices of a resource that are not GPUs of the node.
+// others counts devices of a resource that are not GPUs of the node.
 type others struct {
 	count   int
 	example string
 }
 
 // resolve finds the GPUs among the devices of containers. The kubelet gives a device to one pod at a time, but older
-// kubelets keep listing pods that have ended. If two pods have the same device, only a pod that is seen running on it
-// counts; if neither is seen, both count.
+// kubelets still list ended pods. If two pods have the same device, only a pod with a process on the device counts. If
+// neither pod has such a process, both count.
 func resolve(holdings []kube.Holding, known devices, running map[tenant]*usage) (allocations, map[string]others) {
 	type occupant struct {
 		place
@@ -104,8 +104,8 @@ func resolve(holdings []kube.Holding, known devices, running map[tenant]*usage) 
 	return given, unknown
 }
 
-// allocations returns the GPUs that the kubelet has allocated, and the series about this query. Until the GPUs are
-// settled, an unknown device may belong to a GPU that will still appear.
+// allocations returns the GPUs that the kubelet has allocated, and the series about this query. If settled is false,
+// more GPUs may still appear, and an unknown device may belong to one of them.
 func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage, settled bool) (allocations, []prometheus.Metric) {
 	var series []prometheus.Metric
 	switch state := c.kubelet.State(); state {
@@ -121,7 +121,7 @@ func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage, 
 	}
 	series = append(series, metrics.PodResourcesTime.Const(float64(answered.UnixMilli())/1000))
 	if len(gpus) == 0 {
-		return nil, series // GPUs and other devices cannot be distinguished yet
+		return nil, series // GPUs are not distinguishable from other devices yet
 	}
 	given, unknown := resolve(holdings, newDevices(gpus, c.options.Instances(), c.options.ClaimedUUID), running)
 	series = append(series, given.series()...)

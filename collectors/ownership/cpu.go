@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// cpuWait adds up how long the threads of an engine were ready to run and waited for a CPU.
+// cpuWait adds up the time in which the threads of an engine were ready to run and waited for a CPU.
 type cpuWait struct {
 	seconds float64
-	last    map[int]time.Duration // by thread, since its start
+	last    map[int]time.Duration // by thread: waiting time since the thread's start
 }
 
-// add adds the time that the threads waited since the last scan. The first scan shows how long they had waited before,
-// which does not count. A thread that is new at a later scan has started in between.
+// add adds the time that the threads waited since the last scan. The waiting time at the first scan does not count. If
+// a later scan shows a new thread, the thread has started since the last scan.
 func (w *cpuWait) add(now map[int]time.Duration) {
 	for thread, waited := range now {
 		if before := w.last[thread]; w.last != nil && waited > before {
@@ -22,8 +22,8 @@ func (w *cpuWait) add(now map[int]time.Duration) {
 	w.last = now
 }
 
-// cpuWaits scans the threads of each engine on a GPU: the threads of the process that serves its metrics, of that
-// process' descendants, and of its processes on GPUs. An engine whose threads cannot be read is left out.
+// cpuWaits scans the threads of each engine on a GPU. These are the threads of the process that serves the engine's metrics, of this
+// process' descendants, and of the engine's processes on GPUs. Engines with unreadable threads are left out.
 func (l *look) cpuWaits(targets []Target, known map[string]*cpuWait) map[string]*cpuWait {
 	waits := make(map[string]*cpuWait, len(l.serving))
 	for i, serving := range l.serving {

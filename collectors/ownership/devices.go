@@ -11,7 +11,7 @@ import (
 // draDriver is the name of NVIDIA's driver for resource claims.
 const draDriver = "gpu.nvidia.com"
 
-// devices indexes the GPUs of the node and their MIG devices by the names that others use.
+// devices finds the GPUs of the node and their MIG devices by the names that other programs use.
 type devices struct {
 	byUUID  map[string]place // in lower case
 	byIndex map[string]place
@@ -38,18 +38,18 @@ var (
 	draID       = regexp.MustCompile(`^gpu-(\d+)$`)
 )
 
-// find returns the place of a device. Resources may be renamed, so the id decides:
+// find returns the place of a device. Resources may be renamed, so the device's id decides:
 //
 //	GPU-<uuid>, MIG-<uuid>    NVIDIA's device plugin
 //	MIG-GPU-<uuid>/<gi>/<ci>  a MIG device under drivers before R470
 //	nvidia0, nvidia0/gi1      GKE: the minor number, the GPU instance
-//	…::2, …/vgpu2             one of several shares of any of these: time slicing, MPS
+//	…::2, …/vgpu2             one of several shares of any of these devices: time slicing, MPS
 //	gpu-0, gpu-0-mig-9-4-4    NVIDIA's DRA driver
 //	0                         the index
 //
-// Other hardware also has plain numbers, so these count only for resources of nvidia.com. The ResourceSlices of a DRA
-// driver explain its names. Without ResourceSlices, a name such as gpu-0 is used if it is clear: driver releases have
-// named GPUs by index or by minor number, so the name is ambiguous if the two differ.
+// Other hardware also has plain numbers, so plain numbers count only for resources of nvidia.com. The ResourceSlices of
+// a DRA driver explain its names. Without ResourceSlices, a name such as gpu-0 may be an index or a minor number,
+// depending on the driver's release. The name is used only if both numbers are the same.
 func (d devices) find(h kube.Holding) (place, bool) {
 	if h.Claimed && d.claimed != nil {
 		if p, ok := d.byUUID[strings.ToLower(d.claimed(h.Resource, h.Pool, h.ID))]; ok {

@@ -1,18 +1,18 @@
-// Package ownership determines which engine runs on which GPU, exported as the join series llm_engine_gpu_info, and
-// which container was given which GPU, exported as llm_gpu_allocation_info. Device series never carry the labels of an
-// engine or a pod.
+// Package ownership determines which engine runs on which GPU, and which container has which GPU. It exports the join
+// series llm_engine_gpu_info and llm_gpu_allocation_info. Series of devices never have the labels of an engine or a
+// pod.
 //
-// If the configuration names a target's GPUs, they are used without a check. On Kubernetes a target with a known
-// pod has the devices that the kubelet gave to its container, or that another exporter's metrics page reports;
-// engines in one container are distinguished by their processes. Otherwise the answer comes from the processes that
-// NVML lists on a GPU, their relatives in /proc, and the sockets on which these listen, compared with the addresses
-// of the engines' metrics pages.
+// If the configuration names a target's GPUs, these GPUs are used without a check. On Kubernetes, a target with a known
+// pod has the devices that the kubelet gave to the target's container. Another exporter's metrics page may also report
+// these devices. Engines in one container are distinguished by their processes. In all other cases, processes decide.
+// The collector takes the processes that NVML lists on a GPU and their relatives in /proc, and compares their listening
+// sockets with the addresses of the targets.
 //
-// An owner that cannot be found is absent. NVML leaves out processes in pid namespaces that the exporter is not in, so
-// a container needs the host's pid namespace (hostPID), a procfs of that namespace, and the capabilities that package
-// proc names. llm_exporter_unreadable_processes counts the unreadable processes. Configuration must name the GPUs of an
-// engine whose workers and server have no common ancestor but a shell, a supervisor or a Ray daemon, or that is reached
-// through a port mapping.
+// If an owner cannot be found, its series is absent. NVML leaves out processes in pid namespaces that the exporter is
+// not in. So a container needs the host's pid namespace (hostPID), a procfs of that namespace, and the capabilities
+// that package proc names. llm_exporter_unreadable_processes counts the unreadable processes. In two cases, the
+// configuration must name the GPUs: if the engine is reached through a port mapping, or if its workers and server have
+// no common ancestor except a shell, a supervisor or a Ray daemon.
 package ownership
 
 import (
@@ -57,27 +57,27 @@ type Options struct {
 	Logger *slog.Logger
 	// Targets returns the engines whose GPUs are to be found.
 	Targets func() []Target
-	// Processes returns the processes on the GPUs: (*gpu.Collector).Processes.
+	// Processes returns the processes on the GPUs, as (*gpu.Collector).Processes does.
 	Processes func() []gpu.Process
-	// GPUs returns the GPUs of the node: (*gpu.Collector).GPUs.
+	// GPUs returns the GPUs of the node, as (*gpu.Collector).GPUs does.
 	GPUs func() []gpu.Identity
-	// Instances returns the MIG devices of the node: (*gpu.Collector).Instances.
+	// Instances returns the MIG devices of the node, as (*gpu.Collector).Instances does.
 	Instances func() []gpu.Instance
-	// Owners returns which container has which GPU, according to another exporter's metrics page:
-	// (*page.Collector).Owners. That metrics page is trusted for pods about which the kubelet reports nothing. Default:
-	// there is no such metrics page.
+	// Owners returns which container has which GPU according to another exporter's metrics page, as
+	// (*page.Collector).Owners does. This applies to pods about which the kubelet reports nothing. By default, there is no
+	// such metrics page.
 	Owners func() []gpu.Owner
 	// Commands is called at each scan with the command lines of the process that serves a target's metrics and of its
-	// parents, the process first. Nil means that command lines are not read.
+	// parents. The process comes first. Nil means that command lines are not read.
 	Commands func(server string, lines [][]string)
-	// PodResources is the socket of the kubelet's pod-resources API. Default: no socket, so no queries.
+	// PodResources is the socket of the kubelet's pod-resources API. By default, there is no socket, and the kubelet is not queried.
 	PodResources string
-	// ClaimedUUID returns the UUID of a device that a driver of resource claims offers, empty if unknown:
-	// (*kube.Slices).UUID. Default: all are unknown.
+	// ClaimedUUID returns the UUID of a device that a driver of resource claims offers, as (*kube.Slices).UUID does. It is
+	// empty if the UUID is unknown. By default, all UUIDs are unknown.
 	ClaimedUUID func(driver, pool, device string) string
 	// PodLogs is the kubelet's directory of pod logs, with a directory for each pod. Default: /var/log/pods.
 	PodLogs string
-	// ProcFS is where the proc file system is mounted. Default: /proc.
+	// ProcFS is the mount point of the proc file system. Default: /proc.
 	ProcFS string
 	// Interval is the time between two queries of the kubelet and scans of the processes. Default: 15 s.
 	Interval time.Duration
@@ -86,7 +86,7 @@ type Options struct {
 // Collector exports the owners of GPUs as a prometheus.Collector. Run keeps them up to date.
 type Collector struct {
 	options Options
-	kubelet *kube.Kubelet   // used only by Run's goroutine, as are the next three
+	kubelet *kube.Kubelet   // only Run's goroutine uses this field and the next three
 	unknown map[string]bool // configured GPUs that the node does not have
 	gpus    int             // number of GPUs at the last scan
 	strange map[string]bool // resources with devices that are not GPUs of the node
@@ -98,17 +98,17 @@ type Collector struct {
 	waits   map[string]*cpuWait // by server
 }
 
-// owned links a GPU to the engine that runs on it. The engine's labels are added when the metrics page is served,
-// because the engine behind a target is often known only after its first scrape.
+// owned links a GPU to the engine on it. The engine's labels are added only when the metrics are served, because the
+// engine behind a target is often unknown before its first scrape.
 type owned struct {
 	server string
 	place  place
 	source string
-	memory *usage // of its processes; nil if none was seen
-	others *usage // of the other processes there; nil if these compute and the engine is not seen to compute
+	memory *usage // usage of the engine's processes; nil if no process was seen
+	others *usage // usage of all other processes on the GPU; nil if they compute but the engine is not seen to compute
 }
 
-// Values of the source label.
+// These are the values of the source label.
 const (
 	fromConfig       = "config"
 	fromPodResources = "pod_resources"
@@ -137,7 +137,7 @@ func New(o Options) *Collector {
 func (c *Collector) Run(ctx context.Context) error {
 	for {
 		wait := c.options.Interval
-		if !c.refresh(ctx) { // more GPUs may answer in a moment
+		if !c.refresh(ctx) { // more GPUs may answer soon
 			wait = min(wait, time.Second)
 		}
 		select {
@@ -175,7 +175,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, o := range found {
 		i := slices.IndexFunc(targets, func(t Target) bool { return t.Server == o.server })
-		if i < 0 { // the configuration has changed in between
+		if i < 0 { // the configuration has changed since the scan
 			continue
 		}
 		t := targets[i]
@@ -189,8 +189,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Connections returns the number of connections that are established at a target's address, including scrapers'
-// connections. It is unknown for a target whose process is not seen.
+// Connections returns the number of established connections at a target's address, including connections of scrapers.
+// It is unknown if the target's process is not seen.
 func (c *Collector) Connections(server string) (n int, known bool) {
 	c.mu.Lock()
 	pid := c.serving[server]
@@ -204,8 +204,8 @@ func (c *Collector) Connections(server string) (n int, known bool) {
 	return n, err == nil
 }
 
-// Computing returns the share of time in which the kernels of an engine's processes run on its busiest GPU. It is unknown if
-// no such process is seen, or the driver does not report it.
+// Computing returns the share of time in which an engine's processes run kernels on the engine's busiest GPU. It is
+// unknown if no such process is seen, or if the driver does not report the share.
 func (c *Collector) Computing(server string) (share float64, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,8 +226,8 @@ func placeOf(p gpu.Process) place { return place{p.GPU.UUID, p.GPU.Index, p.Inst
 
 func (p place) labels() []string { return []string{p.uuid, p.index, p.instance} }
 
-// usage adds up the memory and the activity of some processes. Memory or activity is known only if it is known for
-// all these processes.
+// usage adds up the memory and the activity of some processes. A sum is known only if the value of every process is
+// known.
 type usage struct {
 	bytes   uint64
 	unknown bool
@@ -247,7 +247,7 @@ func (u *usage) add(p gpu.Process) {
 // computes reports whether kernels may have run.
 func (u *usage) computes() bool { return u.sm > 0 || u.unknownTime }
 
-// usageOf returns the usage at a key, which it creates if there is none.
+// usageOf returns the usage at a key. If there is none, it creates the usage.
 func usageOf[K comparable](m map[K]*usage, key K) *usage {
 	if m[key] == nil {
 		m[key] = new(usage)
@@ -255,12 +255,12 @@ func usageOf[K comparable](m map[K]*usage, key K) *usage {
 	return m[key]
 }
 
-// refresh scans again, and reports whether it found GPUs, and as many as the last time.
+// refresh scans again. It reports whether it found GPUs, and the same number of GPUs as in the last scan.
 func (c *Collector) refresh(ctx context.Context) bool {
 	c.kubelet.Refresh(ctx, time.Now())
 	targets, gpus, running := c.options.Targets(), c.options.GPUs(), c.options.Processes()
 	look := &look{podLogs: c.options.PodLogs}
-	if len(running) > 0 { // otherwise /proc need not be scanned
+	if len(running) > 0 { // without processes on GPUs, a scan of /proc is useless
 		look.Scan = proc.New(c.options.ProcFS)
 	}
 
@@ -308,7 +308,7 @@ func (c *Collector) refresh(ctx context.Context) bool {
 		}
 		for p := range places {
 			o := owned{server: t.Server, place: p, source: source, memory: used[i][p]}
-			if own := o.memory; own != nil && (own.computes() || !others[i][p].computes()) { // otherwise its workers may not be recognised
+			if own := o.memory; own != nil && (own.computes() || !others[i][p].computes()) { // else the others may be its workers
 				o.others = others[i][p]
 			}
 			found = append(found, o)
@@ -332,7 +332,7 @@ func usages(owners []owner, running []gpu.Process, targets int) (used, others []
 		for j, p := range running {
 			if slices.Contains(owners[j].targets, i) {
 				usageOf(used[i], placeOf(p)).add(p)
-				usageOf(others[i], placeOf(p)) // known to be zero if there is no other process
+				usageOf(others[i], placeOf(p)) // without another process, the usage is known to be zero
 				continue
 			}
 			p.UtilizationKnown = p.UtilizationKnown && owners[j].known
@@ -342,8 +342,8 @@ func usages(owners []owner, running []gpu.Process, targets int) (used, others []
 	return used, others
 }
 
-// neighbours reports whether a GPU that the container of a target was given belongs to another engine in that
-// container: both engines are seen on GPUs, but only the other engine on this GPU.
+// neighbours reports whether a GPU of a target's container belongs to another engine in that container. Both engines
+// are then seen on GPUs, but only the other engine is seen on this GPU.
 func neighbours(i int, p place, targets []Target, used []map[place]*usage) bool {
 	if len(used[i]) == 0 || used[i][p] != nil {
 		return false

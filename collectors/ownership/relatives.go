@@ -15,17 +15,17 @@ import (
 // look holds one scan of the processes.
 type look struct {
 	*proc.Scan
-	podLogs string                  // where the kubelet keeps pod logs
+	podLogs string                  // the kubelet's directory of pod logs
 	pods    map[string]kube.PodName // by uid; nil before the first lookup
-	serving map[int]int             // by target, a process that serves its metrics page
+	serving map[int]int             // by target: a process that serves the target's metrics page
 
-	computing map[int][]int // by target, its processes on GPUs
+	computing map[int][]int // by target: the target's processes on GPUs
 }
 
-// home describes where a process runs. All fields are empty outside containers; the pod is empty outside Kubernetes.
+// home describes where a process runs. Outside containers, all fields are empty. Outside Kubernetes, the pod is empty.
 type home struct {
 	pod       kube.PodName
-	container string // its id, or proc.UnknownContainer
+	container string // id of the container, or proc.UnknownContainer
 }
 
 // home finds where a process runs.
@@ -40,15 +40,15 @@ func (l *look) home(pid int) home {
 // server identifies a process that listens at a target's metrics endpoint.
 type server struct{ pid, target int }
 
-// owner lists the targets to which a process on a GPU belongs; it is empty if the process belongs to no engine.
+// owner lists the targets to which a process on a GPU belongs. The list is empty if the process belongs to no engine.
 type owner struct {
 	targets []int
 	known   bool
 }
 
-// owners finds for each process on a GPU the targets whose metrics page one of its relatives serves. If several
-// relatives serve metrics pages, the closest relative counts: engines of one launcher are distinguished by the
-// ancestors that they do not share. If two relatives are equally close, the owner stays unknown.
+// owners finds, for each process on a GPU, the targets whose metrics page a relative of the process serves. If several
+// relatives serve metrics pages, the closest relative counts, because engines of one launcher share only some
+// ancestors. If two relatives are equally close, the owner stays unknown.
 func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Process) []owner {
 	owners := make([]owner, len(running))
 	known := make(map[int][]server) // by eldest relative
@@ -89,7 +89,7 @@ func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Proce
 	return owners
 }
 
-// commands returns the command lines of a process and of its ancestors that belong to it, the process first.
+// commands returns the command lines of a process and of those ancestors that belong to the same engine. The process comes first.
 func (l *look) commands(pid int) (lines [][]string) {
 	for _, p := range l.Lineage(pid) {
 		if line := l.Command(p); len(line) > 0 {
@@ -99,8 +99,8 @@ func (l *look) commands(pid int) (lines [][]string) {
 	return lines
 }
 
-// agreed returns the targets of servers that belong together: one process may serve several metrics pages, and
-// several processes may serve the same metrics page.
+// agreed returns the targets of servers that belong together. One process may serve several metrics pages, and several
+// processes may serve the same metrics page.
 func agreed(servers []server) (targets []int) {
 	for _, s := range servers {
 		if s.pid != servers[0].pid && s.target != servers[0].target {
@@ -111,7 +111,7 @@ func agreed(servers []server) (targets []int) {
 	return targets
 }
 
-// distance returns the number of steps up a line to the first ancestor that it shares with another line.
+// distance returns the number of steps from the process at the start of a line to the first ancestor on both lines.
 func distance(line, other []int) int {
 	for steps, pid := range line {
 		if slices.Contains(other, pid) {

@@ -12,7 +12,7 @@ type api struct {
 	path  func(model string) string
 	body  func(model, prompt string, maxTokens int) map[string]any
 	parse func(message []byte) (piece, error)
-	lines bool // messages are lines of JSON, not server-sent events
+	lines bool // messages are lines of JSON instead of server-sent events
 	ends  bool // only the end of the stream shows that the answer is complete
 }
 
@@ -21,14 +21,14 @@ type piece struct {
 	visible, reasoning string
 	tool               bool // part of a tool call
 	finished           bool // the model has ended its answer
-	prompt, completion int  // tokens so far; 0 if the message does not report them
+	prompt, completion int  // tokens so far, or 0 if the message does not report tokens
 	failed             bool // the message is an error
 }
 
 // token reports whether the message contains a token.
 func (p piece) token() bool { return p.visible != "" || p.reasoning != "" || p.tool }
 
-// marked names the user of synthetic requests, for readers of an engine's log.
+// marked is the user of synthetic requests, so that people recognise these requests in an engine's log.
 const marked = "llm-node-exporter-probe"
 
 // apis lists the APIs, by their names in the configuration.
@@ -70,17 +70,17 @@ func openAI(model string, maxTokens int, key string, prompt any) map[string]any 
 	}
 }
 
-// own lists fields of a body that bound its cost or make it comparable. The configuration cannot set them.
+// own lists fields of a body that limit its cost or make requests comparable. The configuration cannot set these fields.
 var own = []string{
 	"model", "messages", "prompt", "inputs", "text_input", "stream", "max_tokens", "max_completion_tokens",
 	"min_tokens", "n", "best_of",
 	"num_predict", "options", "parameters", "temperature", "user", "keep_alive", "tools",
 }
 
-// text holds a string of an answer, or another value in its place.
+// text is a string of an answer. It also accepts other JSON values.
 type text string
 
-// UnmarshalJSON reads null as nothing, and keeps lists of parts unchanged.
+// UnmarshalJSON turns null into an empty text, and leaves lists of parts unchanged.
 func (t *text) UnmarshalJSON(b []byte) error {
 	var s string
 	switch {
@@ -106,7 +106,7 @@ type said struct {
 	ToolCalls        json.RawMessage `json:"tool_calls"`
 }
 
-// parseOpenAI reads a chunk of a stream of chat or completions, or a whole answer in its place.
+// parseOpenAI reads a chunk of a stream of chat or completions. It also accepts a whole answer.
 func parseOpenAI(message []byte) (p piece, err error) {
 	var chunk struct {
 		Object  string          `json:"object"`
@@ -161,7 +161,7 @@ func parseOllama(message []byte) (p piece, err error) {
 	}, nil
 }
 
-// parseTGI reads one token; the last token also has the whole text.
+// parseTGI reads one token. The last message also has the whole text.
 func parseTGI(message []byte) (p piece, err error) {
 	var m struct {
 		Error     json.RawMessage `json:"error"`
@@ -193,7 +193,7 @@ func parseTriton(message []byte) (p piece, err error) {
 	return piece{visible: string(m.Output), failed: given(m.Error)}, nil
 }
 
-// sameModel reports whether two names mean the same model in Ollama, where a name without a tag has the tag latest.
+// sameModel reports whether two names mean the same model in Ollama. There, a name without a tag has the tag latest.
 func sameModel(a, b string) bool {
 	return strings.TrimSuffix(a, ":latest") == strings.TrimSuffix(b, ":latest")
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// budget holds the cost of requests within the hour, of one probe or of all probes of engines.
+// budget holds the cost of the last hour's requests, of one probe or of all probes of engines.
 type budget struct {
 	mu     sync.Mutex
 	spent  []*charge
@@ -19,7 +19,7 @@ type charge struct {
 	tokens int
 }
 
-// take charges a request in advance. It returns nil if the hour does not have enough tokens left.
+// take charges a request in advance. If the tokens of the hour are not sufficient, it returns nil.
 func (b *budget) take(tokens, perHour int) *charge {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -35,7 +35,7 @@ func (b *budget) take(tokens, perHour int) *charge {
 	return b.spent[len(b.spent)-1]
 }
 
-// settle replaces the charge in advance by the actual cost.
+// settle replaces the advance charge by the actual cost.
 func (b *budget) settle(c *charge, tokens int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

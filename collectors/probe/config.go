@@ -22,56 +22,56 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Config describes one synthetic request that is sent again and again.
+// Config describes one synthetic request that a probe repeats.
 type Config struct {
 	// Name sets the probe label. Default: the API.
 	Name string `yaml:"name"`
-	// Engines probes every engine that targets and discovery find on the node, instead of one URL.
+	// Engines probes all targets and all discovered engines of the node, instead of one URL.
 	Engines bool `yaml:"engines"`
-	// URL holds scheme, host and port, and the path below which the API's own paths are.
+	// URL has scheme, host and port, and the prefix of the API's paths.
 	URL string `yaml:"url"`
-	// API is the API of the requests: chat (default), completions, ollama, tgi or triton.
+	// API is the API of the requests: chat, completions, ollama, tgi or triton. Default: chat.
 	API string `yaml:"api"`
-	// Model holds the name that clients use.
+	// Model is the name that clients use.
 	Model string `yaml:"model"`
-	// Interval sets the mean time between two requests. Default one minute.
+	// Interval is the mean time between two requests. Default: one minute.
 	Interval model.Duration `yaml:"interval"`
-	// Timeout bounds one request. Default 10 seconds.
+	// Timeout is the time limit of one request. Default: 10 seconds.
 	Timeout model.Duration `yaml:"timeout"`
 	// PromptWords sets the length of the prompt in words. Default: the prompt is only the question.
 	PromptWords int `yaml:"prompt_words"`
-	// Nonce puts a random word at the front of each prompt, so that no prefix cache has the prompt.
+	// Nonce puts a random word at the start of each prompt, so that no prefix cache contains the prompt.
 	Nonce bool `yaml:"nonce"`
-	// MaxTokens bounds the answer. Default 8.
+	// MaxTokens limits the length of the answer. Default: 8.
 	MaxTokens int `yaml:"max_tokens"`
-	// TokensPerHour bounds the tokens that all requests of an hour cost, prompts included, to all engines together.
-	// Default 10,000.
+	// TokensPerHour limits the tokens that all requests of an hour cost, to all engines together. Prompts count, too.
+	// Default: 10,000.
 	TokensPerHour int `yaml:"tokens_per_hour"`
-	// Body has additional fields of the request, such as chat_template_kwargs; null removes a field.
+	// Body has additional fields of the request, such as chat_template_kwargs. The value null removes a field.
 	Body map[string]any `yaml:"body"`
-	// Health holds the path of the health endpoint to query before each request. Default: none.
+	// Health is the path of a health endpoint to query before each request. Default: none.
 	Health string `yaml:"health"`
-	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with their own
-	// client configuration keep it.
+	// HTTP has Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with their own client
+	// configuration use that configuration.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
-	// CredentialsFor selects the engines that get the credentials in HTTP, because discovery finds any program that
-	// serves an engine's metrics.
+	// CredentialsFor selects the engines that get the credentials in HTTP. The selection is needed because discovery finds
+	// any program that serves an engine's metrics.
 	CredentialsFor *Recipients `yaml:"credentials_for"`
 }
 
-// Recipients selects the engines that get credentials, by their namespace in the API server or the labels in the
-// configuration. An engine is selected if it matches all given conditions. Requests to other engines have no
+// Recipients selects the engines that get credentials. It selects by the engine's namespace in the API server, or by
+// the labels in the configuration. An engine must match all given conditions. Requests to other engines have no
 // credentials.
 type Recipients struct {
 	// Namespaces lists namespaces of pods.
 	Namespaces []string `yaml:"namespaces"`
-	// Labels holds labels of targets: pod, container, or labels that the configuration sets under targets.
+	// Labels selects labels of targets: pod, container, or labels that the configuration sets under targets.
 	Labels map[string]string `yaml:"labels"`
-	// InClear allows credentials to go to engines without TLS, where anyone on the network path can read them.
+	// InClear allows credentials for engines without TLS. Anyone on the network path can then read the credentials.
 	InClear bool `yaml:"in_clear"`
 }
 
-// selects reports whether credentials are meant for an engine.
+// selects reports whether an engine gets the credentials.
 func (r *Recipients) selects(o engine.Offer) bool {
 	if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, o.Namespace) {
 		return false
@@ -84,7 +84,7 @@ func (r *Recipients) selects(o engine.Offer) bool {
 	return true
 }
 
-// Defaults of a configuration. Users must not go below MinInterval, because probes load the engine.
+// These are the defaults of a configuration. MinInterval is a lower limit for users, because probes load the engine.
 const (
 	DefaultInterval = time.Minute
 	defaultTimeout  = 10 * time.Second
@@ -95,24 +95,24 @@ const (
 	defaultBudget   = 10_000
 )
 
-// The parts of a prompt. The answer is long enough for all requested tokens, and the same each time.
+// These are the parts of a prompt. The answer is always the same, and long enough for all requested tokens.
 const (
 	question = "Count from one to one hundred in words, separated by commas, and write nothing else."
 	filler   = "the "
 )
 
-// Until an answer reports the size of the prompt, the prompt is charged two tokens per word, plus the tokens that a
-// chat template adds.
+// Before the first answer, the size of the prompt is unknown. The prompt is then charged two tokens per word, and the
+// tokens that a chat template adds.
 const (
 	tokensPerWord  = 2
 	templateTokens = 64
 )
 
-// A Probe sends one configured request again and again. A Probe with Config.Engines sends no request itself: probes of
+// A Probe repeats one configured request. A Probe with Config.Engines sends no request itself, because the probes of
 // engines are made from it.
 type Probe struct {
 	cfg       Config
-	at        engine.Offer // of an engine of the node; otherwise only its URL is set
+	at        engine.Offer // of an engine of the node; for a configured URL, only its URL is set
 	api       *api
 	base      *url.URL
 	client    *http.Client
@@ -123,7 +123,7 @@ type Probe struct {
 	state
 }
 
-// Compile checks configurations. An error is an engine.ConfigError with the place and the remedy. interval is the
+// Compile checks configurations. Its errors are engine.ConfigErrors with the place and the remedy. interval is the
 // default interval of probes.
 func Compile(cfgs []Config, interval time.Duration, userAgent string) ([]*Probe, error) {
 	var all []*Probe

@@ -13,10 +13,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// refusedFor is how long an engine that has refused all requests is left alone.
+// refusedFor is how long an engine that has refused all requests is not probed.
 const refusedFor = time.Hour
 
-// Offer describes which models the node's engines have, for probes of engines.
+// Offer sets the models of the node's engines, for probes of engines.
 func (c *Collector) Offer(offers []engine.Offer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -26,8 +26,8 @@ func (c *Collector) Offer(offers []engine.Offer) {
 	}
 }
 
-// expand returns the probes to run: the configured probes, and one for each model that the engines offer and that no
-// configured probe requests. A probe of an engine whose metrics page has not been read since a reload continues.
+// expand returns the probes to run. These are the configured probes, and one probe for each offered model that no
+// configured probe requests. If the metrics page of an engine was not read since a reload, its probe continues.
 func (c *Collector) expand(before []running) (probes []*Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +89,7 @@ func (p *Probe) of(o engine.Offer) (*Probe, error) {
 }
 
 // pace returns the mean time between two requests. If many probes share a budget, the time is long enough for the
-// budget to last, with a tenth to spare for requests that confirm a failure.
+// budget. A tenth of the budget remains for requests that confirm a failure.
 func (p *Probe) pace() time.Duration {
 	if !p.cfg.Engines {
 		return p.interval
@@ -98,7 +98,7 @@ func (p *Probe) pace() time.Duration {
 	return max(p.interval, time.Duration(hours*float64(time.Hour)))
 }
 
-// engine exports whether an engine is probed and, if not, why.
+// engine exports whether an engine is probed. If it is not, the series has the reason.
 func (c *Collector) engine(p *Probe, declined string) {
 	c.engineAsked.DeletePartialMatch(p.identity())
 	c.engineAsked.WithLabelValues(append(p.labels(), declined)...).Set(metrics.Bool(declined == ""))
@@ -107,8 +107,8 @@ func (c *Collector) engine(p *Probe, declined string) {
 	}
 }
 
-// judge pauses the probes of a discovered engine that has refused all requests, because it generates no text, uses
-// another name for the model or requires a key.
+// judge pauses the probes of a discovered engine that has refused all requests. Such an engine generates no text, uses
+// another name for the model, or requires a key.
 func (c *Collector) judge(p *Probe, r *result) {
 	p.answers = p.answers || r.whole()
 	refused := p.cfg.Engines && !p.answers && (r.outcome == metrics.ProbeClientError || r.outcome == metrics.ProbeInvalid)

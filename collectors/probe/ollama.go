@@ -10,8 +10,8 @@ import (
 
 var errNotLoaded = errors.New("the model is not loaded")
 
-// loaded asks Ollama how long it keeps the model. This query changes nothing, whereas a request for tokens loads a
-// model and postpones its end. A server that does not answer like Ollama counts as a server without a model.
+// loaded queries how long Ollama keeps the model. The query changes nothing, but a request for tokens would load a
+// model or keep the model longer. If a server does not answer like Ollama, it counts as a server without a model.
 func (p *Probe) loaded(ctx context.Context) (expires string, err error) {
 	resp, err := p.get(ctx, "/api/ps")
 	if err != nil {

@@ -1,10 +1,11 @@
-// Package probe sends synthetic requests to inference engines and measures the answers as a client sees them. It
-// sends no requests unless a probe is configured.
+// Package probe sends synthetic requests to inference engines, and measures the answers from the client's side. It sends no requests unless
+// a probe is configured.
 //
-//	config    what is asked, how often, and what it may cost    config.go
-//	api       how an API is called, and what its messages mean  api.go
-//	request   one request, and when parts of its answer came    request.go, stream.go
-//	probe     when to ask, when not to, and the series          probe.go, budget.go, ollama.go
+//	config    the requests, their interval and their budget            config.go
+//	api       how an API is called, and what its messages mean         api.go
+//	request   one request, and when the parts of its answer arrived    request.go, stream.go
+//	probe     when to send a request and when not, and the series      probe.go, budget.go, ollama.go
+//	engines   probes of discovered engines                             engines.go
 //	engines   probes of the engines that were found             engines.go
 package probe
 
@@ -29,7 +30,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Reasons why a request is not sent.
+// These are the reasons why a request is not sent.
 const (
 	skipAsleep    = "asleep"
 	skipNotLoaded = "not_loaded"
@@ -39,17 +40,17 @@ const (
 	skipExhausted = "exporter_exhausted"
 )
 
-// maxReleases is the maximum number of releases for which an answer is kept.
+// maxReleases limits the number of releases whose answers are kept.
 const maxReleases = 16
 
 // state holds the state of a probe. One goroutine uses it at a time.
 type state struct {
-	assumed int // tokens of a prompt, as the last answer reported, or an estimate before the first answer
+	assumed int // tokens of a prompt from the last answer; an estimate before the first answer
 	*budget
-	first   map[string][sha256.Size]byte // answers first seen, by release
-	expires string                       // when Ollama will unload the model, as the last probe has left it
-	last    metrics.ProbeOutcome         // to log changes only
-	failed  int                          // requests in a row
+	first   map[string][sha256.Size]byte // first answer of each release
+	expires string                       // when Ollama will unload the model, after the last probe
+	last    metrics.ProbeOutcome         // logged only when it changes
+	failed  int                          // number of consecutive failures
 	confirm bool                         // the last request failed, and the request before it did not
 	seen    *engine.Probed
 	answers bool // at least one answer was complete
@@ -57,24 +58,24 @@ type state struct {
 	refused bool // an engine that was found has refused all requests
 }
 
-// cost returns the most that one request may cost, in tokens.
+// cost returns the largest cost of one request, in tokens.
 func (p *Probe) cost() int { return p.assumed + p.cfg.MaxTokens }
 
 // Collector sends the requests of probes and exports their results.
 type Collector struct {
 	look    func(ctx context.Context, at engine.Offer) (engine.Engine, bool)
 	log     *slog.Logger
-	changed chan struct{} // wanted or offers
+	changed chan struct{} // signals a change of wanted or offers
 
 	firstByte, firstToken, firstVisible, interToken, duration, connection *prometheus.HistogramVec
 	requests, skipped, buffered, tokens                                   *prometheus.CounterVec
 	budget, matches, failures, health, engineAsked, queueing, recent      *prometheus.GaugeVec
 
 	mu     sync.Mutex
-	wanted []*Probe       // by the configuration
-	offers []engine.Offer // of the node's engines
+	wanted []*Probe       // configured probes
+	offers []engine.Offer // models of the node's engines
 	inUse  []*Probe
-	asked  time.Time // when a failure last triggered the other probes
+	asked  time.Time // time when a failure last triggered the other probes
 }
 
 // New makes a collector. look returns the engine at an address, if the exporter reads that engine.
@@ -104,7 +105,7 @@ func New(look func(ctx context.Context, at engine.Offer) (engine.Engine, bool), 
 	}
 }
 
-// vec holds the properties that all series of a family share.
+// vec has the methods that all families share.
 type vec interface {
 	prometheus.Collector
 	DeletePartialMatch(prometheus.Labels) int
@@ -155,10 +156,10 @@ func (c *Collector) change() {
 	}
 }
 
-// running holds a running probe.
+// running is a probe that runs.
 type running struct {
 	*Probe
-	stop func() // and wait until it has stopped
+	stop func() // stops the probe, and waits for its end
 }
 
 // Run sends requests until ctx is done.
@@ -177,8 +178,8 @@ func (c *Collector) Run(ctx context.Context) {
 	}
 }
 
-// replace stops probes that are gone, keeps probes with an unchanged configuration, and starts all others. Series and
-// spending continue if the labels are the same.
+// replace stops probes that are gone, keeps probes with the same configuration, and starts all others. If a probe's
+// labels stay the same, its series and spent budget continue.
 func (c *Collector) replace(ctx context.Context, before []running, probes []*Probe) (after []running) {
 	for _, p := range probes {
 		if i := slices.IndexFunc(before, func(r running) bool { return r.same(p) }); i >= 0 {
@@ -193,7 +194,7 @@ func (c *Collector) replace(ctx context.Context, before []running, probes []*Pro
 		i := slices.IndexFunc(probes, func(p *Probe) bool { return slices.Equal(p.labels(), r.labels()) })
 		if i >= 0 {
 			probes[i].seen = r.seen
-			if !r.cfg.Engines { // the other probes share a budget
+			if !r.cfg.Engines { // the probes of engines share a budget
 				probes[i].budget = r.budget
 			}
 			continue
@@ -224,7 +225,7 @@ func (p *Probe) same(other *Probe) bool {
 	return reflect.DeepEqual(p.cfg, other.cfg) && p.interval == other.interval && reflect.DeepEqual(p.at, other.at)
 }
 
-// start runs a probe on a goroutine of its own.
+// start runs a probe on its own goroutine.
 func (c *Collector) start(ctx context.Context, p *Probe) (stop func()) {
 	if p.cfg.Engines {
 		c.engine(p, p.at.Declined)
@@ -236,7 +237,7 @@ func (c *Collector) start(ctx context.Context, p *Probe) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		wait := time.Duration(rand.Int64N(int64(p.interval))) // probes do not all start at once after a restart
+		wait := time.Duration(rand.Int64N(int64(p.interval))) // spreads the first requests after a restart
 		for {
 			hurry := p.hurry
 			if p.refused {
@@ -262,8 +263,8 @@ func (c *Collector) start(ctx context.Context, p *Probe) (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// witnesses returns the other probes, which send a request at once after a first failure. If they fail alike before the
-// failure is confirmed, the exporter's own network is at fault. A failure has witnesses at most once a minute.
+// witnesses returns the other probes, which send a request at once after a first failure. If their requests fail in the same way before the
+// failure is confirmed, the exporter's own network is at fault. Witnesses are used at most once a minute.
 func (c *Collector) witnesses(p *Probe, now time.Time) []*Probe {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -274,9 +275,9 @@ func (c *Collector) witnesses(p *Probe, now time.Time) []*Probe {
 	return slices.DeleteFunc(slices.Clone(c.inUse), func(other *Probe) bool { return other == p })
 }
 
-// pause returns the time until the next request. A failure is confirmed by one more request, confirmAfter after it
-// began and shortly after its witnesses. So a model that hangs is detected after interval + 10% + two timeouts: see
-// rules.ProbeFailing.
+// pause returns the time until the next request. One more request confirms a failure. It is sent confirmAfter after the
+// failed request began, and shortly after the requests of the witnesses. So a hanging model is detected after interval
+// + 10% + two timeouts: see rules.ProbeFailing.
 func (p *Probe) pause(took time.Duration, random float64) time.Duration {
 	if p.confirm {
 		return max(time.Second, confirmAfter-took)
@@ -298,7 +299,7 @@ func (c *Collector) Probed() []*engine.Probed {
 	return seen
 }
 
-// announce creates the series that count from zero.
+// announce creates the series, so that they count from zero.
 func (c *Collector) announce(p *Probe) {
 	l := p.labels()
 	for _, o := range metrics.ProbeOutcomes {
@@ -315,7 +316,7 @@ func (c *Collector) announce(p *Probe) {
 	c.failures.WithLabelValues(l...).Set(0)
 }
 
-// once sends one request, unless there is a reason against it. start is when the request began.
+// once sends one request, unless there is a reason against the request. start is the time when the request began.
 func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	known, reserved, reason := c.reserve(ctx, p)
 	p.confirm = false
@@ -332,12 +333,12 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	r, err := p.ask(ctx, start)
 	p.settle(reserved, c.charge(p, &r))
 	if ctx.Err() != nil {
-		return // we ended it
+		return // the exporter itself ended the request
 	}
 	if p.cfg.API == "ollama" {
 		p.expires, _ = p.loaded(ctx)
 	}
-	if scrape.Exhausted(err) { // this is not the engine's fault
+	if scrape.Exhausted(err) { // this process is at fault, not the engine
 		c.skipped.WithLabelValues(append(p.labels(), skipExhausted)...).Inc()
 		c.log.Error("probe not sent: the exporter has run out of file descriptors, ports or memory", "server", p.labels()[2], "err", err)
 		return
@@ -355,7 +356,7 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	}
 }
 
-// reserve takes the possible cost of a request from the budget, or returns why none may be sent now.
+// reserve takes the largest cost of a request from the budget. If no request may be sent now, it returns the reason.
 func (c *Collector) reserve(ctx context.Context, p *Probe) (known engine.Engine, reserved *charge, reason string) {
 	if reserved = p.take(p.cost(), p.cfg.TokensPerHour); reserved == nil {
 		return known, nil, skipBudget
@@ -366,7 +367,7 @@ func (c *Collector) reserve(ctx context.Context, p *Probe) (known engine.Engine,
 	return known, reserved, reason
 }
 
-// reason returns why no request may be sent now; empty if a request may be sent.
+// reason returns why no request may be sent now, or an empty string.
 func (c *Collector) reason(ctx context.Context, p *Probe) (known engine.Engine, reason string) {
 	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
 	defer cancel()
@@ -374,7 +375,7 @@ func (c *Collector) reason(ctx context.Context, p *Probe) (known engine.Engine, 
 	switch {
 	case read && known.Sleeping:
 		return known, skipAsleep
-	case p.cfg.Engines && (!read || known.Reason != ""): // the engine may be scaled to zero, or may be another engine by now
+	case p.cfg.Engines && (!read || known.Reason != ""): // the engine may be scaled to zero, or its address may belong to another engine now
 		return known, skipDown
 	}
 	if p.cfg.API == "ollama" {
@@ -397,7 +398,7 @@ func (c *Collector) charge(p *Probe, r *result) int {
 	case prompt == 0:
 		assumed = p.assumed
 	default:
-		p.assumed = min(prompt, p.cfg.TokensPerHour-p.cfg.MaxTokens) // a wrong number blocks the probe for an hour, not permanently
+		p.assumed = min(prompt, p.cfg.TokensPerHour-p.cfg.MaxTokens) // limited, so that a wrong number blocks the probe for at most an hour
 	}
 	if completion == 0 {
 		assumed += p.cfg.MaxTokens
@@ -408,7 +409,7 @@ func (c *Collector) charge(p *Probe, r *result) int {
 	return prompt + completion + assumed
 }
 
-// compare records whether a complete answer equals the first one from this release.
+// compare records whether a complete answer equals the first answer from this release.
 func (c *Collector) compare(p *Probe, r *result, release string) {
 	if r.outcome != metrics.ProbeOK || p.cfg.Nonce {
 		return
@@ -425,11 +426,11 @@ func (c *Collector) compare(p *Probe, r *result, release string) {
 	if first != r.answer {
 		matches, r.outcome = 0, metrics.ProbeWrongAnswer
 	}
-	c.matches.DeletePartialMatch(p.identity()) // the answer of another release
+	c.matches.DeletePartialMatch(p.identity()) // this series is about another release's answer
 	c.matches.WithLabelValues(append(p.labels(), release)...).Set(matches)
 }
 
-// fails counts requests that fail in a row.
+// fails counts consecutive failures.
 func (c *Collector) fails(p *Probe, failed bool) {
 	p.failed++
 	if !failed {
@@ -455,7 +456,7 @@ func (c *Collector) observe(p *Probe, r *result, up, gone bool, now time.Time) {
 			v.WithLabelValues(l...).Observe((instant - r.connected).Seconds())
 		}
 	}
-	if r.whole() || r.messages > 0 { // a refusal is quick
+	if r.whole() || r.messages > 0 { // a refusal takes too short a time to count
 		since(c.firstByte, r.firstByte)
 	}
 	if r.whole() {
@@ -465,7 +466,7 @@ func (c *Collector) observe(p *Probe, r *result, up, gone bool, now time.Time) {
 		if r.whole() {
 			c.buffered.WithLabelValues(l...).Inc()
 		}
-		return // it is unknown when the first token arrived
+		return // the time of the first token is unknown
 	}
 	since(c.firstToken, r.token)
 	since(c.firstVisible, r.visible)
@@ -493,7 +494,7 @@ func (c *Collector) observe(p *Probe, r *result, up, gone bool, now time.Time) {
 	}
 }
 
-// healthy reports whether the health endpoint reports health.
+// healthy reports whether the health endpoint answers that the engine is healthy.
 func (p *Probe) healthy(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
 	defer cancel()
@@ -505,7 +506,7 @@ func (p *Probe) healthy(ctx context.Context) bool {
 	return resp.StatusCode/100 == 2
 }
 
-// get sends a GET on a connection of its own.
+// get sends a GET on its own connection.
 func (p *Probe) get(ctx context.Context, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.address(path), nil)
 	if err != nil {
@@ -516,5 +517,5 @@ func (p *Probe) get(ctx context.Context, path string) (*http.Response, error) {
 	return p.client.Do(req)
 }
 
-// forever reports whether Ollama keeps a model permanently, which Ollama marks with an end in another century.
+// forever reports whether Ollama keeps a model permanently. Ollama then reports an end in another century.
 func forever(expires string) bool { return expires != "" && !strings.HasPrefix(expires, "20") }

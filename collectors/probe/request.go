@@ -20,31 +20,31 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// atOnce is the time within which all messages with tokens arrive if something has held them back. No engine
-// generates tokens that fast.
+// atOnce is a very short time. If all messages with tokens arrive within it, a server has held them back, because no
+// engine generates tokens that fast.
 const atOnce = time.Millisecond
 
-// result holds the outcome of one request, as its client sees it. Times count from the start of the probe, by the
-// monotonic clock; 0 marks an event that did not happen.
+// result is the outcome of one request, as its client sees it. Times count from the start of the probe, by the
+// monotonic clock. A time of 0 means that the event did not happen.
 type result struct {
 	outcome            metrics.ProbeOutcome
 	connected          time.Duration
 	phases             map[string]time.Duration
 	firstByte          time.Duration
-	token, visible     time.Duration // first ones
-	end                time.Duration // of a whole answer
+	token, visible     time.Duration // time of the first token and of the first visible token
+	end                time.Duration // end of a complete answer
 	messages           int
 	arrivals           []arrival
-	held               bool // all tokens came at once
+	held               bool // all tokens arrived at once
 	answer             [sha256.Size]byte
-	prompt, completion int // from the usage; 0 without it
+	prompt, completion int // from the usage in the answer; 0 without usage
 }
 
 // arrival is one read that returned tokens.
 type arrival struct {
 	at         time.Duration
-	messages   int // with tokens
-	completion int // tokens so far, if the messages report them
+	messages   int // messages with tokens
+	completion int // tokens so far, if messages report tokens
 }
 
 // whole reports whether the answer is complete.
@@ -69,8 +69,7 @@ func (r *result) gaps() (seconds []float64) {
 	return seconds
 }
 
-// trace records when a connection was opened. Its hooks run on goroutines of the transport, and may run after the
-// answer.
+// trace records when a connection was opened. The transport's goroutines call its hooks, perhaps even after the answer.
 type trace struct {
 	now func() time.Duration
 
@@ -82,7 +81,7 @@ type trace struct {
 func (t *trace) begin(phase string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, begun := t.began[phase]; !begun { // addresses are tried side by side
+	if _, begun := t.began[phase]; !begun { // several addresses may be tried at the same time
 		t.began[phase] = t.now()
 	}
 }
@@ -132,7 +131,7 @@ func (p *Probe) ask(ctx context.Context, start time.Time) (r result, err error) 
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream, application/x-ndjson, application/json;q=0.5")
-	req.Header.Set("Accept-Encoding", "identity") // compressors hold messages back
+	req.Header.Set("Accept-Encoding", "identity") // compression would hold messages back
 	req.Header.Set("User-Agent", p.userAgent)
 	resp, err := p.client.Do(req)
 	if err == nil {
@@ -168,7 +167,7 @@ var (
 	errInStream    = errors.New("the stream contains an error")
 )
 
-// read reads an answer. Without an outcome, the error describes how the answer ended.
+// read reads an answer. If it returns no outcome, the error describes the end of the answer.
 func (r *result) read(resp *http.Response, api *api, maxTokens int, now func() time.Duration) error {
 	errStatus := fmt.Errorf("the answer has status %q instead of 200", resp.Status)
 	switch code := resp.StatusCode; {
@@ -186,7 +185,7 @@ func (r *result) read(resp *http.Response, api *api, maxTokens int, now func() t
 		return errStatus
 	}
 	var from io.Reader = resp.Body
-	if resp.Header.Get("Content-Encoding") == "gzip" { // although it was not requested
+	if resp.Header.Get("Content-Encoding") == "gzip" { // some servers compress although the request forbids this
 		unzip, err := gzip.NewReader(from)
 		if err != nil {
 			return err
@@ -198,14 +197,14 @@ func (r *result) read(resp *http.Response, api *api, maxTokens int, now func() t
 		return r.document(from, api, now)
 	}
 	err := r.stream(newMessages(from, api.lines, now), api, maxTokens)
-	if errors.Is(err, io.EOF) && r.messages == 0 && kind != "text/event-stream" { // an answer from another kind of server
+	if errors.Is(err, io.EOF) && r.messages == 0 && kind != "text/event-stream" { // the answer comes from another kind of server
 		r.outcome = metrics.ProbeInvalid
 		return errNotStreamed
 	}
 	return err
 }
 
-// document reads an answer that was not streamed: whole, and without a first token.
+// document reads a whole answer that was not streamed. It has no time of a first token.
 func (r *result) document(from io.Reader, api *api, now func() time.Duration) error {
 	body, err := io.ReadAll(io.LimitReader(from, maxAnswerBytes))
 	if err != nil {
@@ -235,7 +234,7 @@ func (r *result) stream(from *messages, api *api, maxTokens int) error {
 	tokens, finished := 0, false
 	for {
 		message, err := from.next()
-		if err == nil && string(bytes.TrimSpace(message)) == "[DONE]" { // the connection may stay open
+		if err == nil && string(bytes.TrimSpace(message)) == "[DONE]" { // the server may keep the connection open
 			err = io.EOF
 		}
 		switch {
@@ -247,7 +246,7 @@ func (r *result) stream(from *messages, api *api, maxTokens int) error {
 		}
 		p, err := api.parse(message)
 		switch {
-		case err != nil && !from.Scan(): // cut in the middle of a line
+		case err != nil && !from.Scan(): // the answer was cut in the middle of a line
 			return err
 		case err != nil:
 			r.outcome = metrics.ProbeInvalid
@@ -262,7 +261,7 @@ func (r *result) stream(from *messages, api *api, maxTokens int) error {
 		if !p.token() {
 			continue
 		}
-		if tokens++; tokens > 2*maxTokens+8 { // some tokens arrive in two messages
+		if tokens++; tokens > 2*maxTokens+8 { // one token may arrive in two messages
 			r.outcome = metrics.ProbeInvalid
 			return errTooMuch
 		}
@@ -271,7 +270,7 @@ func (r *result) stream(from *messages, api *api, maxTokens int) error {
 	}
 }
 
-// count records the usage. It ignores numbers that no request can have cost.
+// count records the usage. It ignores impossible numbers.
 func (r *result) count(p piece) {
 	for _, n := range []struct {
 		said int

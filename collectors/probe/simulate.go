@@ -6,16 +6,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Answer is a simulated client's view of one request. Times count from the open connection.
+// Answer is a simulated client's view of one request. Times count from the opening of the connection.
 type Answer struct {
 	Outcome          metrics.ProbeOutcome
-	FirstToken, Took time.Duration // until the first token, if there was one; until the end, good or bad
+	FirstToken, Took time.Duration // time until the first token, if there was one, and until the end of the request
 	Tokens           int
-	Held             bool // all tokens came at once
+	Held             bool // all tokens arrived at once
 	PageUp           bool // the engine's metrics endpoint answered when the request was sent
 }
 
-// Simulate runs probes without sending requests: requests are simulated in virtual time, and Answered takes their results.
+// Simulate uses probes without sending requests. Requests are simulated in virtual time, and Answered takes their results.
 func (c *Collector) Simulate(probes []*Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -28,8 +28,8 @@ func (c *Collector) Simulate(probes []*Probe) {
 // Timeout returns the time limit of a request.
 func (p *Probe) Timeout() time.Duration { return p.timeout }
 
-// Answered exports the result of a simulated request. It returns the pause until the next request, for a random number
-// below 1, and the number of simultaneous probes. A simulated request costs no tokens.
+// Answered exports the result of a simulated request. It returns the pause until the next request, for a random number below 1. It also
+// returns the probes that must send a request at once, as witnesses. A simulated request costs no tokens.
 func (c *Collector) Answered(p *Probe, a Answer, now time.Time, random float64) (pause time.Duration, witnesses []*Probe) {
 	const connected = time.Millisecond
 	r := result{outcome: a.Outcome, connected: connected, held: a.Held, completion: a.Tokens}

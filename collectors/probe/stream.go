@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Limits on the size of an answer. A chunk of a token is some hundred bytes.
+// These limits apply to the size of an answer. The chunk of a token has some hundred bytes.
 const (
 	maxAnswerBytes  = 1 << 20
 	maxMessageBytes = 64 << 10
 )
 
-// stamped records when its last read returned. It reads at most the allowed size of an answer.
+// stamped records the time when its last read returned. It reads at most the allowed size of an answer.
 type stamped struct {
 	io.Reader
 	now  func() time.Duration
@@ -30,8 +30,8 @@ func (s *stamped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// messages reads a stream. The time of a message is the time of the read that completed it: the scanner reads on
-// only when all buffered messages have been taken.
+// messages reads a stream. The time of a message is the time of the read that completed the message. The scanner reads
+// more only when all buffered messages have been taken.
 type messages struct {
 	*bufio.Scanner
 	from  *stamped
@@ -46,8 +46,8 @@ func newMessages(from io.Reader, lines bool, now func() time.Duration) *messages
 	return m
 }
 
-// next returns the data of the next message, or the error that ended the stream; io.EOF where it ended by itself. A
-// message that the end cuts off is dropped.
+// next returns the data of the next message, or the error that ended the stream. At a regular end, the error is io.EOF.
+// A message that the end cuts off is dropped.
 func (m *messages) next() ([]byte, error) {
 	m.data = m.data[:0]
 	pending := false

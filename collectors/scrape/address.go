@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// An Address is the address of a server, taken apart: https://host:8443/team-a/metrics?model=gemma has the base
-// https://host:8443/team-a, below which the server's own paths are, the metrics page /metrics and a query.
+// An Address is the address of a server, split into parts. For example, https://host:8443/team-a/metrics?model=gemma has the base
+// https://host:8443/team-a, the metrics page /metrics and a query. The server's other paths are below the base.
 type Address struct {
 	Base  *url.URL
-	Page  string // empty if it still has to be found
-	Query string // sent with every request: a router may need it to choose the engine
+	Page  string // empty if it is not known yet
+	Query string // sent with every request, because a router may need it to choose the engine
 }
 
-// PlainPath is where most servers serve their metrics pages.
+// PlainPath is the usual path of metrics pages.
 const PlainPath = "/metrics"
 
-// newAddress takes an address apart. known lists the paths at which servers of this kind serve their metrics pages.
+// newAddress splits an address into parts. known lists the paths at which servers of this kind serve their metrics pages.
 func newAddress(u *url.URL, known []string) Address {
 	a := Address{Base: &url.URL{Scheme: u.Scheme, Host: u.Host}, Query: u.RawQuery}
 	given := strings.TrimSuffix(u.Path, "/")
@@ -36,13 +36,13 @@ func newAddress(u *url.URL, known []string) Address {
 	}
 	a.Base.Path = strings.TrimSuffix(prefix, "/")
 	if a.Base.Path == "" && a.Page == PlainPath && a.Query == "" {
-		a.Page = "" // the address names only the host, and /metrics may not be a metrics page: see Drains
+		a.Page = "" // the address names only the host, and /metrics may be a list that reading empties: see Drains
 	}
 	return a
 }
 
-// Server returns the value of the server label: host and port, and whatever else distinguishes the engines behind
-// them.
+// Server returns the value of the server label. It has host and port, and other parts if they distinguish the engines
+// at this address.
 func (a Address) Server() string {
 	s := a.Base.Host + a.Base.Path
 	if a.Query != "" {
@@ -51,8 +51,8 @@ func (a Address) Server() string {
 	return s
 }
 
-// SameServer reports whether two values of the server label name the same engine: this host's loopback has several
-// names.
+// SameServer reports whether two values of the server label name the same engine. The names of this host's loopback
+// count as equal.
 func SameServer(a, b string) bool { return a == b || withoutLoopback(a) == withoutLoopback(b) }
 
 func withoutLoopback(server string) string {

@@ -17,15 +17,15 @@ import (
 	"time"
 )
 
-// accept requests the classic text format. With a wider list, Python's client would answer with OpenMetrics, which
-// changes names.
+// accept requests the classic text format. If it also accepted OpenMetrics, Python's client would answer in that format
+// and change names.
 const accept = "text/plain;version=0.0.4;q=1,*/*;q=0.1"
 
-// MaxDocumentBytes bounds the JSON answers of metadata endpoints.
+// MaxDocumentBytes limits the size of JSON answers of metadata endpoints.
 const MaxDocumentBytes = 1 << 20
 
-// maxKeptBytes bounds the buffer that is kept for the next metrics page, because one huge metrics page may have
-// enlarged it.
+// maxKeptBytes limits the buffer that is kept for the next metrics page, because one huge metrics page may have
+// enlarged the buffer.
 const maxKeptBytes = 4 << 20
 
 // A Fetcher sends requests to one server. Only one goroutine may use it at a time.
@@ -35,10 +35,10 @@ type Fetcher struct {
 	Format    Format
 	UserAgent string
 	maxBytes  int64
-	buf       bytes.Buffer // body of the metrics page, reused
+	buf       bytes.Buffer // body of the metrics page; reused
 }
 
-// NewFetcher returns a Fetcher for the server at an address. The client must follow no redirect to another host: see httpclient.To.
+// NewFetcher returns a Fetcher for the server at an address. client must not follow redirects to other hosts: see httpclient.To.
 func NewFetcher(client *http.Client, at *url.URL, format Format, limits Limits, userAgent string) Fetcher {
 	return Fetcher{Client: client, At: newAddress(at, format.Paths), Format: format, UserAgent: userAgent, maxBytes: limits.BodyBytes}
 }
@@ -74,7 +74,7 @@ func (f *Fetcher) Page(ctx context.Context, path string) (body []byte, contentTy
 	return f.PageAt(ctx, path, f.At.Query)
 }
 
-// PageAt fetches a metrics page with a query other than the address's.
+// PageAt fetches a metrics page with another query than that of the address.
 func (f *Fetcher) PageAt(ctx context.Context, path, query string) (body []byte, contentType string, err error) {
 	resp, err := f.request(ctx, path, query, accept)
 	if err != nil {
@@ -85,13 +85,13 @@ func (f *Fetcher) PageAt(ctx context.Context, path, query string) (body []byte, 
 		return nil, "", f.Format.refused(resp)
 	}
 	contentType, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	size := f.buf.Len() // of the last metrics page
+	size := f.buf.Len() // size of the last metrics page
 	if n := resp.ContentLength; 0 < n && n <= f.maxBytes && resp.Header.Get("Content-Encoding") == "" {
 		size = int(n)
 	}
 	size = min(size, maxKeptBytes) + bytes.MinRead
 	if f.buf.Reset(); f.buf.Cap() < size || f.buf.Cap() > size+size/8 {
-		f.buf = *bytes.NewBuffer(make([]byte, 0, size+size/32)) // leaves room for longer numbers, so the buffer does not double
+		f.buf = *bytes.NewBuffer(make([]byte, 0, size+size/32)) // leaves room for longer numbers, so that the buffer need not double
 	}
 	switch err := readBounded(&f.buf, resp, f.maxBytes); {
 	case errors.Is(err, syscall.ECONNRESET):
@@ -101,15 +101,14 @@ func (f *Fetcher) PageAt(ctx context.Context, path, query string) (body []byte, 
 	}
 	body = f.buf.Bytes()
 	if n := len(body); n > 0 && body[n-1] != '\n' && framed(resp) {
-		f.buf.WriteByte('\n') // the answer is complete, so its last line is, too
+		f.buf.WriteByte('\n') // completes the last line, because the answer is complete
 		body = f.buf.Bytes()
 	}
 	body, err = f.Format.Sanitise(body, path, contentType)
 	return body, contentType, err
 }
 
-// framed reports whether the end of an answer is marked, so that a truncated answer is not mistaken for a complete
-// answer.
+// framed reports whether the end of an answer is marked. Otherwise a truncated answer could look complete.
 func framed(resp *http.Response) bool {
 	return resp.ContentLength >= 0 || slices.Contains(resp.TransferEncoding, "chunked") ||
 		resp.Header.Get("Content-Encoding") == "gzip" || resp.ProtoMajor > 1
@@ -143,7 +142,7 @@ func (f *Format) refused(resp *http.Response) error {
 		} `json:"error"`
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-	_ = json.Unmarshal(body, &said) // without such a JSON body, the status is enough
+	_ = json.Unmarshal(body, &said) // without a JSON body, the status is sufficient
 	status := resp.StatusCode
 	if f.Refusal != nil {
 		if reason := f.Refusal(status, said.Error.Type, said.Error.Message); reason != "" {
@@ -164,13 +163,13 @@ func (f *Fetcher) Document(ctx context.Context, path string, into any) error {
 	return f.DocumentAt(ctx, path, f.At.Query, into)
 }
 
-// DocumentAt fetches a document with a query other than the address's.
+// DocumentAt fetches a document with another query than that of the address.
 func (f *Fetcher) DocumentAt(ctx context.Context, path, query string, into any) error {
 	resp, err := f.request(ctx, path, query, "application/json")
 	return decode(resp, err, path, into)
 }
 
-// DocumentAbout posts a question and decodes the JSON answer. The request must have no side effects on the server.
+// DocumentAbout posts a question and decodes the JSON answer. The question must have no side effects on the server.
 func (f *Fetcher) DocumentAbout(ctx context.Context, path string, question []byte, into any) error {
 	resp, err := f.send(ctx, http.MethodPost, path, f.At.Query, "application/json", question)
 	return decode(resp, err, path, into)

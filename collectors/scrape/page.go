@@ -1,12 +1,12 @@
-// Package scrape fetches a server's metrics page and reads the Prometheus text format, within limits. What it reads is
-// untrusted input. The package imports nothing from this project, because it serves both engines and other exporters.
+// Package scrape fetches a server's metrics page and reads the Prometheus text format, within limits. The input is untrusted. The package
+// imports nothing from this project, because both engines and other exporters are read through it.
 //
-//	Fetcher   asks one server for metrics pages and documents  fetch.go, address.go
-//	Format    changes of the text format by writers            page.go
-//	Page      families and series of one metrics page          page.go
-//	Template  a metrics page with holes, the fast path         template.go
-//	Reader    all of this for one server                       reader.go
-//	reasons   why a metrics page cannot be used                reason.go
+//	Fetcher   requests metrics pages and documents of one server   fetch.go, address.go
+//	Format    how writers deviate from the text format             page.go
+//	Page      families and series of one metrics page              page.go
+//	Template  a metrics page without its numbers, the fast path    template.go
+//	Reader    reads one server with all of these                   reader.go
+//	reasons   why a metrics page cannot be used                    reason.go
 package scrape
 
 import (
@@ -24,47 +24,47 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 )
 
-// A Format describes how the writers of some metrics pages are known to change the text format. The zero value is the text format alone.
+// A Format describes how the writers of some metrics pages deviate from the text format. The zero value describes the plain text format.
 type Format struct {
-	// Repair makes a body readable. Repair is called on every body.
+	// Repair makes a body readable. It is called for every body.
 	Repair func(body []byte) ([]byte, error)
-	// Restore gives families and labels back the names that the server itself writes. Restore is called on every
-	// metrics page.
+	// Restore restores the names of families and labels that the server itself writes. It is called for every metrics
+	// page.
 	Restore func(byName map[string]*Family)
 	// Refusal returns the reason for an answer other than 200, from the type and the message of the error in its JSON
-	// body. It is empty if only the status is known.
+	// body. It returns an empty string if the answer shows only the status.
 	Refusal func(status int, kind, message string) (reason string)
-	// Paths lists the paths at which such servers serve their metrics pages, besides /metrics.
+	// Paths lists the paths, besides /metrics, at which these servers serve their metrics pages.
 	Paths []string
 }
 
-// Limits bound the cost of a metrics page. A metrics page is untrusted input.
+// Limits limit the cost of a metrics page, because a metrics page is untrusted input.
 type Limits struct {
 	// BodyBytes is the maximum size of a metrics page after decompression.
 	BodyBytes int64
 	// Series is the maximum number of series on a metrics page, mapped or not.
 	Series int
-	// LabelValueBytes is the maximum length of a label value that is kept.
+	// LabelValueBytes is the maximum length of a label value. Longer values are cut.
 	LabelValueBytes int
-	// Memory is the maximum that the metrics pages of all engines use together, in bytes. 0: no limit.
+	// Memory is the maximum memory for the metrics pages of all engines together, in bytes. 0 means no limit.
 	Memory int64
 }
 
-// DefaultLimits leave ample room for sixteen data-parallel ranks of vLLM (0.6 MB, 5,400 series) on fifty engines.
+// DefaultLimits leave ample room for sixteen data-parallel ranks of vLLM (0.6 MB, 5,400 series) on each of fifty engines.
 var DefaultLimits = Limits{BodyBytes: 16 << 20, Series: 50_000, LabelValueBytes: 1024, Memory: 320 << 20}
 
-// maxSeriesBytes bounds the name and labels of one series, mapped or not. vLLM lists LoRA adapters in a label value, so
-// the limit is far above the length of any carried label.
+// maxSeriesBytes limits the name and labels of one series, mapped or not. vLLM lists LoRA adapters in a label value, so
+// the limit is far above the length of any mapped label.
 const maxSeriesBytes = 64 << 10
 
-// A Page holds one scraped exposition, as far as recognising and mapping need it.
+// A Page is one scraped exposition, with all data that recognition and mapping need.
 type Page struct {
 	Families   map[string][]*Family // by FamilyKey
 	Values     []float64            // by index of the series on the metrics page
 	Duplicates []Duplicate
 	prefixes   map[string]bool
-	timestamps bool      // some series has a timestamp
-	announced  []*Family // families whose types are declared but that have no series yet
+	timestamps bool      // at least one series has a timestamp
+	announced  []*Family // families that are declared but have no series yet
 }
 
 // A Duplicate is a series that a metrics page has twice.
@@ -75,8 +75,8 @@ type Duplicate struct {
 
 // A Family holds the series of one name and one type.
 type Family struct {
-	Name    string // as on the metrics page, without histogram suffixes; separators as the engine writes them
-	Kind    Type   // "" if the metrics page does not declare one
+	Name    string // as on the metrics page, without histogram suffixes, but with the engine's own separators
+	Kind    Type   // empty if the metrics page declares no type
 	Samples []Sample
 }
 
@@ -90,7 +90,7 @@ type Sample struct {
 // Type is the type of a family, as on # TYPE lines.
 type Type string
 
-// The types of the text format that are read.
+// These are the types of the text format that are read.
 const (
 	Counter   Type = "counter"
 	Gauge     Type = "gauge"
@@ -101,11 +101,11 @@ const (
 // Has reports whether the metrics page has a family of that name.
 func (p *Page) Has(name string) bool { return len(p.Families[FamilyKey(name)]) > 0 }
 
-// HasPrefix reports whether the metrics page has a family whose name starts with prefix, which must end at the first
-// colon or underscore of the name: vllm:, sglang:, tgi_, nv_.
+// HasPrefix reports whether the metrics page has a family whose name starts with prefix. The prefix must end at the
+// first colon or underscore of the name, as in vllm:, sglang:, tgi_ and nv_.
 func (p *Page) HasPrefix(prefix string) bool { return p.prefixes[prefix] }
 
-// LabelValues returns the distinct values of a label over all series of a family, "" for series without it.
+// LabelValues returns the distinct values of a label over all series of a family. For series without the label, the value is "".
 func (p *Page) LabelValues(name, label string) map[string]bool {
 	out := map[string]bool{}
 	for _, f := range p.Families[FamilyKey(name)] {
@@ -116,8 +116,8 @@ func (p *Page) LabelValues(name, label string) map[string]bool {
 	return out
 }
 
-// Find returns the family of a name and a type. If there is only a family of another type, the function returns
-// this family, and the caller must refuse it.
+// Find returns the family of a name and a type. If there is only a family of another type, it returns that family, and
+// the caller must refuse it.
 func (p *Page) Find(name string, is Type) *Family {
 	var best *Family
 	for _, f := range p.Families[FamilyKey(name)] {
@@ -131,11 +131,11 @@ func (p *Page) Find(name string, is Type) *Family {
 	return best
 }
 
-// FamilyKey returns the name without _total: engines, proxies and Go imitations disagree about the suffix.
+// FamilyKey returns the name without _total, because engines, proxies and Go imitations disagree about the suffix.
 func FamilyKey(name string) string { return strings.TrimSuffix(name, "_total") }
 
-// Sanitise prepares the body of an answer for Parse: it repairs known mistakes of engines, and refuses a body that is
-// not in the text format or was cut off. path is for messages.
+// Sanitise prepares the body of an answer for Parse. It repairs known mistakes of engines, and refuses a body that was
+// cut off or is not in the text format. path appears in messages.
 func (f *Format) Sanitise(body []byte, path, contentType string) (_ []byte, err error) {
 	if f.Repair != nil {
 		if body, err = f.Repair(body); err != nil {
@@ -173,8 +173,8 @@ func invalidLine(body []byte) int {
 	return line
 }
 
-// newParser picks the parser for a content type. Engines announce text in versions that no library accepts (vLLM:
-// version=1.0.0), so everything except OpenMetrics is read as the text format.
+// newParser picks the parser for a content type. Engines announce versions of the text format that no library accepts
+// (vLLM: version=1.0.0), so everything except OpenMetrics is read as the text format.
 func newParser(body []byte, contentType string, st *labels.SymbolTable) textparse.Parser {
 	if strings.HasPrefix(contentType, "application/openmetrics-text") {
 		return textparse.NewOpenMetricsParser(body, st)
@@ -182,8 +182,8 @@ func newParser(body []byte, contentType string, st *labels.SymbolTable) textpars
 	return textparse.NewPromParser(body, st, false)
 }
 
-// Parse reads a whole body that Sanitise has returned. It is the slow path: a metrics page that differs from the last one only in its
-// numbers is read through a template. Errors have the reasons ParseError and LimitExceeded.
+// Parse reads a whole body that Sanitise has returned. It is the slow path. If only the numbers have changed since the
+// last metrics page, the page is read through a template instead. Errors have the reasons ParseError and LimitExceeded.
 func (f *Format) Parse(body []byte, contentType string, limits Limits) (*Page, error) {
 	page := &Page{Families: map[string][]*Family{}, prefixes: map[string]bool{}}
 	var (
@@ -201,7 +201,7 @@ func (f *Format) Parse(body []byte, contentType string, limits Limits) (*Page, e
 		if err != nil {
 			return nil, Errorf(ParseError, "line %d: %w", errorLine(body, contentType), shorten(err))
 		}
-		switch entry { //nolint:exhaustive // the others are for people
+		switch entry { //nolint:exhaustive // all other entries are for people
 		case textparse.EntryType:
 			name, kind := parser.Type()
 			if kind != model.MetricTypeUnknown {
@@ -264,8 +264,8 @@ func (p *Page) add(f *Family) {
 	}
 }
 
-// Promised returns the families of the metrics page that are declared but have no series yet. Python's client
-// declares a family with labels when it is created, and writes a series with the first value.
+// Promised returns the families that the metrics page declares but that have no series yet. Python's client declares a
+// family with labels when the family is created, and writes a series with the first value.
 func (p *Page) Promised() *Page {
 	page := &Page{Families: map[string][]*Family{}, prefixes: map[string]bool{}}
 	for _, f := range p.announced {
@@ -274,8 +274,8 @@ func (p *Page) Promised() *Page {
 	return page
 }
 
-// adoptSumAndCount completes a histogram of a metrics page that declares no types: its buckets were recognised by their
-// le label, and its sum and count appear beside them as separate families.
+// adoptSumAndCount completes a histogram of a metrics page that declares no types. The le label identifies the buckets,
+// but sum and count appear as separate families.
 func adoptSumAndCount(byName map[string]*Family, name string, f *Family) {
 	if f.Kind != Histogram {
 		return
@@ -331,7 +331,7 @@ func splitName(name string, kinds map[string]Type, hasBucket bool) (family, suff
 	return name, ""
 }
 
-// errorLine finds the first line that the parser refuses. It only runs for metrics pages that cannot be parsed.
+// errorLine finds the first line that the parser refuses. It runs only if a metrics page cannot be parsed.
 func errorLine(body []byte, contentType string) int {
 	line, st := 0, labels.NewSymbolTable()
 	for l := range bytes.Lines(body) {
@@ -344,7 +344,7 @@ func errorLine(body []byte, contentType string) int {
 	return line
 }
 
-// shorten keeps a parser's message readable when it quotes a long line.
+// shorten keeps a parser's message readable if it quotes a long line.
 func shorten(err error) error {
 	const most = 200
 	if s := err.Error(); len(s) > most {
@@ -368,7 +368,7 @@ func (p *Page) Series() iter.Seq2[labels.Labels, float64] {
 	}
 }
 
-// Names lists the first three families of the metrics page for error messages, except those about the process.
+// Names lists the first three families of the metrics page for error messages. It leaves out families about the process.
 func (p *Page) Names() string {
 	var names []string
 	for _, key := range slices.Sorted(maps.Keys(p.Families)) {

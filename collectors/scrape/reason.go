@@ -16,7 +16,7 @@ import (
 	"syscall"
 )
 
-// Reasons why metrics cannot be read: values of the label reason of llm_engine_up and llm_gpu_source_up.
+// These are the reasons why metrics cannot be read. They are values of the label reason of llm_engine_up and llm_gpu_source_up.
 const (
 	Unreachable       = "unreachable"
 	ConnectionClosed  = "connection_closed"
@@ -25,7 +25,7 @@ const (
 	TLSFailed         = "tls"
 	Unauthorized      = "unauthorized"
 	HTTPStatus        = "http_"            // followed by the status code
-	HTTPAny           = HTTPStatus + "NNN" // any such status, in tables
+	HTTPAny           = HTTPStatus + "NNN" // any of these statuses, in tables
 	Truncated         = "truncated"
 	NotMetrics        = "not_metrics"
 	JSONMetrics       = "json_metrics"
@@ -83,7 +83,7 @@ var Reasons = []Explanation{
 	},
 }
 
-// Remedy returns what a reason means and what to do about it, from a list of explanations; empty if the list lacks the reason.
+// Remedy returns what a reason means and what to do about it. It is empty if the list of explanations lacks the reason.
 func Remedy(all []Explanation, reason string) string {
 	if strings.HasPrefix(reason, HTTPStatus) {
 		reason = HTTPAny
@@ -96,8 +96,8 @@ func Remedy(all []Explanation, reason string) string {
 	return ""
 }
 
-// An Error reports a metrics page that was fetched but cannot be used, or must not be used. Reason is a reason of this
-// package, or of the caller.
+// An Error reports a metrics page that was fetched, but that cannot or must not be used. Reason is a reason of this
+// package or of the caller.
 type Error struct {
 	Reason string
 	Err    error
@@ -111,7 +111,7 @@ func Errorf(reason, format string, args ...any) error {
 	return &Error{reason, fmt.Errorf(format, args...)}
 }
 
-// A StatusError reports an answer with a status other than 200. Message is the reason that the server gave, if any.
+// A StatusError reports an answer with a status other than 200. Message is the reason that the server gave, or empty.
 type StatusError struct {
 	Code    int
 	Message string
@@ -125,7 +125,7 @@ func (e *StatusError) Error() string {
 	return s
 }
 
-// Exhausted reports whether an error is this process's own, because it has no file, port or memory left.
+// Exhausted reports whether an error comes from this process, because it has no file, port or memory left.
 func Exhausted(err error) bool {
 	return slices.ContainsFunc([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM},
 		func(own syscall.Errno) bool {

@@ -9,18 +9,18 @@ import (
 	"unsafe"
 )
 
-// A Template holds a metrics page that Prometheus' parser has accepted, with holes for its numbers. While a server
-// keeps emitting the same series, its next metrics page is the template with other numbers, so comparing hashes is
-// enough, and nothing has to be parsed again. The seed of the hashes is random at each start, so a hostile server
-// cannot construct metrics pages whose hashes collide.
+// A Template is a metrics page that Prometheus' parser has accepted, with gaps in place of the numbers. As long as a
+// server writes the same series, its next metrics page fits the template. Comparing hashes is then sufficient, and the
+// page need not be parsed. The hashes have a random seed at each start, so a hostile server cannot construct colliding
+// metrics pages.
 type Template struct {
 	lines []templateLine
-	index map[uint64]int // line index by hash; built when a metrics page changes its order
-	seen  []uint32       // by line: the last read that saw it
+	index map[uint64]int // line index by hash; built when the order of a metrics page changes
+	seen  []uint32       // by line: the last read that contained the line
 	reads uint32
 }
 
-// templateLine describes a series up to its number, or a complete comment.
+// templateLine is a series up to its number, or a complete comment.
 type templateLine struct {
 	hash   uint64
 	length int32
@@ -45,13 +45,13 @@ func (t *Template) Loses(other *Template, some []bool) bool {
 	return slices.ContainsFunc(t.lines, func(l templateLine) bool { return l.series >= 0 && some[l.series] && !there[l.hash] })
 }
 
-// begins reports whether a metrics page, or the rest of one, begins with the line.
+// begins reports whether a metrics page, or the rest of a metrics page, begins with the line.
 func (l *templateLine) begins(body []byte) bool {
 	return len(body) >= int(l.length) && maphash.Bytes(seed, body[:l.length]) == l.hash
 }
 
-// NewTemplate cuts a metrics page into a template. It returns nil if the numbers cannot be separated from the bytes around them: if lines
-// end in timestamps or exemplars, or appear twice.
+// NewTemplate turns a metrics page into a template. It returns nil if the numbers cannot be separated from the bytes
+// around them. This happens if lines end in timestamps or exemplars, or appear twice.
 func NewTemplate(body []byte, page *Page) *Template {
 	if page.timestamps || len(page.Duplicates) > 0 || bytes.Contains(body, []byte("# EOF")) {
 		return nil
@@ -77,8 +77,8 @@ func isComment(line []byte) bool { return line[0] == '#' || len(bytes.TrimSpace(
 
 func untilNumber(line []byte) []byte { return line[:bytes.LastIndexByte(line, ' ')+1] }
 
-// Read passes the number of each series to store. It returns false as soon as the metrics page turns out to differ
-// in more than its numbers; all values stored until then must be read again.
+// Read passes the number of each series to store. If the metrics page differs in more than its numbers, Read returns
+// false. All values stored until then must be read again.
 func (t *Template) Read(body []byte, store func(series int, value float64)) bool {
 	t.reads++
 	met := 0
@@ -131,7 +131,7 @@ func (t *Template) find(body []byte) (int, bool) {
 	return i, ok
 }
 
-// parseNumber accepts what Prometheus' parser accepts as a sample value.
+// parseNumber accepts the sample values that Prometheus' parser accepts.
 func parseNumber(b []byte) (float64, bool) {
 	s := unsafe.String(unsafe.SliceData(b), len(b))
 	if strings.ContainsAny(s, "pP_ ") {
