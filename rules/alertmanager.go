@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Alertmanager holds a complete Alertmanager configuration: the parts that our alerts need, and a separate receiver for
+// Alertmanager is a complete Alertmanager configuration. It has the parts for our alerts, and a separate receiver for
 // all other alerts.
 type Alertmanager struct {
 	Route     Route         `yaml:"route"`
@@ -18,9 +18,9 @@ type Alertmanager struct {
 	Templates []string      `yaml:"templates"`
 }
 
-// AlertmanagerPart holds the part that our alerts add to an existing Alertmanager configuration: a route to receivers
-// named after severities, grouping that makes one incident one notification, and inhibition. It never matches other
-// alerts.
+// AlertmanagerPart is the part that our alerts add to an existing Alertmanager configuration. It has a route to
+// receivers named after severities, inhibition rules, and grouping that makes one incident one notification. It never
+// matches other alerts.
 type AlertmanagerPart struct {
 	Routes    []Route       `yaml:"routes"`
 	Inhibit   []InhibitRule `yaml:"inhibit_rules"`
@@ -30,7 +30,7 @@ type AlertmanagerPart struct {
 
 // Route sends alerts to a receiver.
 type Route struct {
-	Receiver       string   `yaml:"receiver,omitempty"` // empty: the parent's
+	Receiver       string   `yaml:"receiver,omitempty"` // if empty, the parent's receiver
 	Matchers       []string `yaml:"matchers,omitempty"`
 	GroupBy        []string `yaml:"group_by,omitempty"`
 	GroupWait      string   `yaml:"group_wait,omitempty"`
@@ -40,25 +40,25 @@ type Route struct {
 }
 
 // InhibitRule mutes targets while a source fires with equal labels. A label that is missing on both sides counts as
-// equal, so every rule also requires the presence of the labels on which it relies.
+// equal, so every rule also requires the presence of the labels that it needs.
 type InhibitRule struct {
 	Source []string `yaml:"source_matchers"`
 	Target []string `yaml:"target_matchers"`
 	Equal  []string `yaml:"equal"`
 }
 
-// Receiver names a destination of notifications; the user fills in the details.
+// Receiver names a destination of notifications. The user adds the settings.
 type Receiver struct {
 	Name string `yaml:"name"`
 }
 
-// The title and the text for receivers that people read.
+// These are the title and the text for receivers that people read.
 const (
 	title = `{{ template "llm.title" . }}`
 	text  = `{{ template "llm.text" . }}`
 )
 
-// Receivers is an example of a receiver for each way to reach people, with the texts of the template. Secrets come from files.
+// Receivers has an example of a receiver for each way to reach people, with the texts of the template. Secrets come from files.
 const Receivers = `receivers:
   - name: slack
     slack_configs:
@@ -137,12 +137,12 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 		return fmt.Sprintf("%s=%q", style.Label(SeverityLabel), style.Severities[s])
 	}
 	group := []string{style.Label(metrics.LabelCluster), style.Label(metrics.LabelNamespace), metrics.LabelModel}
-	// A node whose GPUs all fall off the bus is a single incident, whatever ran on these GPUs.
+	// A node whose GPUs all fall off the bus is a single incident, whatever models these GPUs serve.
 	byNode := []Route{{
 		Matchers: []string{fmt.Sprintf("%s=%q", metrics.LabelBranch, Hardware)},
 		GroupBy:  []string{style.Label(metrics.LabelCluster), style.Label(metrics.LabelInstance)},
 	}}
-	// A new fault gets its own page even if somebody was already paged, because an update of an old page wakes nobody.
+	// A new fault gets its own page even during an incident, because an update of an old page wakes nobody.
 	news := Route{
 		Matchers: []string{fmt.Sprintf("alertname=%q", SecondFault.Name)},
 		GroupBy:  append([]string{"alertname", metrics.LabelClue}, group...),
@@ -151,7 +151,7 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 		Routes: []Route{{
 			Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{`alertname=~"LLM.+"`}, GroupBy: group,
 			Routes: []Route{
-				// The first page of an incident goes out at once; corrections and further alerts follow within a minute.
+				// The first page of an incident goes out at once. Corrections and further alerts follow within a minute.
 				{
 					Receiver: "llm-" + style.Severities[slo.Page], Matchers: []string{severity(slo.Page)},
 					GroupBy: group, GroupWait: "10s", GroupInterval: "1m", RepeatInterval: "4h", Routes: append([]Route{news}, byNode...),
@@ -160,7 +160,7 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 					Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{severity(slo.Ticket)},
 					GroupBy: group, GroupWait: "5m", GroupInterval: "30m", RepeatInterval: "24h", Routes: byNode,
 				},
-				// Informational alerts are not sent; they appear on dashboards and in the split of a page.
+				// Informational alerts are not sent. They appear on dashboards and in the split of a page.
 				{Receiver: "llm-null", Matchers: []string{severity(slo.Info)}},
 			},
 		}},
@@ -170,9 +170,9 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 	}
 }
 
-// inhibit derives the inhibition rules from the alerts' declarations about each other, one rule per pair of alert and
-// label set. A cause that replaces a symptom mutes it for the same model; an alert stays quiet while an alert that it
-// depends on fires. There is no other muting.
+// inhibit derives the inhibition rules from the alerts' declarations about each other. There is one rule per pair of
+// alert and label set. A cause that replaces a symptom mutes the symptom for the same model. An alert is muted while an
+// alert that it depends on fires. There is no other muting.
 func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	type muting struct {
 		source string
@@ -200,8 +200,7 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	}
 	rules := make([]InhibitRule, 0, len(order))
 	for _, k := range order {
-		// The label cluster may be missing on both sides. There is then only one cluster, and the labels count as
-		// equal.
+		// The label cluster may be missing on both sides, if there is only one cluster. The labels then count as equal.
 		var present []string
 		for _, l := range equals[k] {
 			if l != metrics.LabelCluster && l != metrics.LabelNamespace && l != metrics.LabelPod && l != metrics.LabelInstance {
@@ -221,17 +220,17 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	return rules
 }
 
-// NotificationTemplate returns a template that reads well on a phone. The title names what users feel, and since when.
-// The text names where to look first, what to do first, what changed, and how much of the budget is left. For an alert
-// without an objective, it gives the meaning and the evidence. Two links follow, to the runbook and to the dashboard.
-// The text has at most eight lines, so it only names further alerts of the incident. If the message would have more
-// than 600 characters, it loses what changed, then the load, the model's own dashboard, and the labels in a local address. An address inside the
-// cluster, or of the reader's own machine, becomes the command that opens it. The template uses only annotations and
-// labels that all our alerts have. A resolved message lacks the share, which ended at zero, and links to the
-// dashboard at the time of the incident. Names that engines chose are plain text: they become neither links nor
-// mentions. A page does not resolve when it is corrected (see Style.labels), nor does a GPU's alert when its reason
-// changes. The title of a resolved message is the title of the alert that fired first, as in the first message. A
-// restart is shown only if nothing else changed.
+// NotificationTemplate returns a template that reads well on a phone. The title has what users feel, and since when.
+// The text has where to look first, what to do first, what changed, and how much of the budget is left. For an alert
+// without an objective, it has the meaning and the evidence. Two links follow, to the runbook and to the dashboard. The
+// text has at most eight lines, so it has only the names of the incident's other alerts. If the message has more than
+// 600 characters, these parts are dropped in order: what changed, the load, the model's own dashboard, and the labels
+// in a local address. An address inside the cluster, or on the reader's own machine, becomes the command that opens it.
+// The template uses only annotations and labels that all our alerts have. A resolved message lacks the share, which is
+// zero at the end, and links to the dashboard at the time of the incident. Names from engines are plain text, so they
+// become neither links nor mentions. A page does not resolve when it is corrected (see Style.labels). A GPU's alert
+// does not resolve when its reason changes. The title of a resolved message is the title of the alert that fired first.
+// A restart is shown only if nothing else changed.
 func (s Style) NotificationTemplate() string { return s.renamed(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}

@@ -9,18 +9,18 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// budgetGroup records the error budget of the period. It runs once per RateWindow. The group adds up the events of
-// these windows, which cover the period without gaps or overlaps. The result is weighted by events, and each
-// objective is read only over its own period.
+// budgetGroup records the error budget of the period. It runs once per RateWindow, and adds up the events of these
+// windows. The windows cover the period without gaps or overlaps. The result is weighted by events, and each objective
+// is read only over its own period.
 //
-// The budget always covers a whole period. While less is recorded, the traffic so far is assumed for the rest.
-// So ten bad minutes on the first day cost as much as ten minutes of a month.
+// The budget always covers a whole period. If less is recorded, the rest of the period is assumed to have the same
+// traffic. So ten bad minutes on the first day cost as much as ten minutes of a month.
 func budgetGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-budget", Interval: RateWindow.Std()}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 
-	// While a change of period rolls out, exporters disagree; take one of the two.
+	// While a change of period rolls out, exporters disagree, and one of the two periods is used.
 	period := promql.TopK(1, modelSLO, promql.Max(modelPeriod, promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo),
 		infoLookback)))
 	counted := func(e promql.Expr) promql.Expr {
@@ -51,9 +51,9 @@ func budgetGroup(opt Options) Group {
 // modelPeriod adds the objective's period to modelSLO.
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
-// lost returns the availability events lost in a minute in which no server could answer, at the rate of the hour
-// before. No server can answer if the model has no engine in any role or, for events that its gateways count, no
-// gateway. If users sent no request for an hour, no event is lost.
+// lost returns the availability events that were lost in a minute in which no server could answer, at the rate of the
+// hour before. No server can answer if the model has no engine in any role. For events that gateways count, the model
+// may also lack a gateway. If users sent no request for an hour, no event is lost.
 func lost() promql.Expr {
 	usually := promql.And(latelyRate(), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))),
 		promql.On(modelSLO...))
@@ -64,10 +64,10 @@ func lost() promql.Expr {
 		inTime(gatewayRole(), gatewayRole())), underMaintenance(), promql.On(modelSLO...))
 }
 
-// exhaustion returns the seconds until the budget is spent if the present burn continues. A budget is a number of events.
-// The events left in a period of usual traffic are divided by the bad events per second. The recorded budget hardly
-// changes within a RateWindow, but the burn does, and pages show the result. So the rule belongs to the burn group, which
-// runs every minute.
+// exhaustion returns the seconds until the budget is spent if the present burn continues. A budget is a number of
+// events. The events left in a period of usual traffic are divided by the bad events per second. The recorded budget
+// hardly changes within a RateWindow, but the burn does. Pages show the result, so the rule belongs to the burn group,
+// which runs every minute.
 func exhaustion() promql.Expr {
 	recent := func(f *metrics.Family) promql.Expr {
 		return promql.Over("last_over_time", promql.Vector(f), budgetLookback)
@@ -79,14 +79,14 @@ func exhaustion() promql.Expr {
 	return promql.Div(left, above(promql.Vector(metrics.RecordedBadNow), 0), perObjective.ManyToOne())
 }
 
-// shortNow are the windows of slo.NowWindows that are shorter than RateWindow. A window is used if, at the rate of RateWindow,
-// it has enough bad requests.
+// shortNow are the windows of slo.NowWindows that are shorter than RateWindow. A window is used if it has enough bad
+// requests at the rate of RateWindow.
 var shortNow, longestNow = slo.NowWindows[:len(slo.NowWindows)-1], slo.NowWindows[len(slo.NowWindows)-1]
 
-// badNow returns the bad events per second of the shortest of shortNow. With few bad requests it returns the rate
-// over the part of RateWindow since the burn began, because a page comes early in a burn, when most of RateWindow was
-// healthy. If a burn began n minutes ago, the recorded increases are proportional to 1, 2 ... n: their sum is (n+1)/2
-// times the last increase.
+// badNow returns the bad events per second of the shortest of shortNow. With few bad requests, it returns the rate
+// since the burn began. A page comes early in a burn, when most of RateWindow was healthy, so the rate over RateWindow
+// would be too low. If a burn began n minutes ago, the recorded increases are proportional to 1, 2 ... n. Their sum is
+// (n+1)/2 times the last increase.
 func badNow() promql.Expr {
 	of := func(w slo.Duration) promql.Expr { return promql.Vector(increase(metrics.RecordedBadEvents, w)) }
 	bad, five, step := of(RateWindow), RateWindow.Std().Seconds(), Interval.Seconds()
@@ -105,8 +105,8 @@ func badNow() promql.Expr {
 	return promql.Call("clamp_min", promql.Or(each[0], each[1:]...), promql.Num(0))
 }
 
-// badShareNow returns the share of bad events in the last minute, in which enough requests were bad. A page
-// comes early in a burn, when most of RateWindow was healthy, so users suffer more than the share of that window shows.
+// badShareNow returns the share of bad events in the last minute, if enough requests were bad. A page comes early in a
+// burn, when most of RateWindow was healthy, so the share in RateWindow would be too low.
 func badShareNow(from source) promql.Expr {
 	now := shortNow[0]
 	bad := promql.Vector(increase(metrics.RecordedBadEvents, now.Length))
@@ -115,9 +115,9 @@ func badShareNow(from source) promql.Expr {
 	return promql.And(promql.Call("clamp_max", share, promql.Num(1)), promql.Ge(requests, promql.Num(now.MinBad)))
 }
 
-// tile returns the exact gain of an event counter since the previous tile: from the last value before the end of that
-// tile to the last value before the end of this tile. increase() would extrapolate between two windows, and count a
-// burst between them twice or not at all. Only events between an engine's last scrape and its restart are lost.
+// tile returns the exact gain of an event counter since the previous tile. It is the difference between the last values
+// before the ends of this tile and of the previous tile. increase() would extrapolate between two windows, so a burst
+// between them would count twice or not at all. Only events between an engine's last scrape and its restart are lost.
 func (s source) tile(f *metrics.Family) promql.Expr {
 	if s.tier == Global {
 		return promql.Sum(modelSLO, promql.Vector(shardTile(f)))
@@ -126,7 +126,7 @@ func (s source) tile(f *metrics.Family) promql.Expr {
 	last := func(ago time.Duration) promql.Expr {
 		return promql.Over("last_over_time", promql.Offset(counter, ago), 2*RateWindow.Std())
 	}
-	// A new series begins with its first value. Its engine's earlier events come from the corrections.
+	// A new series begins with its first value. Earlier events of its engine come from the corrections.
 	gained := promql.Sub(last(0), promql.Or(last(RateWindow.Std()), promql.Over("min_over_time", counter, RateWindow.Std())))
 	return promql.Sum(modelSLO, promql.Or(once(f, promql.Or(promql.Ge(gained, promql.Num(0)), promql.Increase(counter, RateWindow.Std()))),
 		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), RateWindow.Std())))

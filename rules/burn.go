@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Windows in every rendering.
+// These windows are the same in every rendering.
 const (
 	// RateWindow is the window of the rates that are recorded every Interval.
 	RateWindow = slo.Duration(5 * time.Minute)
@@ -43,8 +43,8 @@ func objectiveGroup(opt Options) Group {
 	return g
 }
 
-// goodTokens returns a lower bound of goodput: all tokens, less the shares that missed each latency objective. Of
-// several objectives on one signal, only the worst counts, because it includes the others.
+// goodTokens returns a lower bound of goodput: all tokens, minus the shares that missed the latency objectives. If
+// several objectives are about one signal, only the worst counts, because it includes the others.
 func goodTokens() promql.Expr {
 	var latencies []string
 	for _, s := range slo.Signals() {
@@ -60,12 +60,12 @@ func goodTokens() promql.Expr {
 		promql.Call("clamp_min", promql.Sub(promql.Num(1), promql.Sum(modelLabels, worst)), promql.Num(0)), promql.On(modelLabels...))
 }
 
-// burnGroup records burn rates and alerts on them. The group also records the words of the suspects, so that no other
-// group has to run between a suspect and a page that names it.
+// burnGroup records burn rates and alerts on them. The group also records the words of the suspects. Therefore, no other group has to run
+// between a suspect and a page with its words.
 //
-// Windows up to an hour read the raw counters. A longer window adds the recorded five-minute rates before that exact
-// last hour. The five-minute rates lag by half of their window. An offset moves their ramp onto the start of that hour.
-// So each event counts once, and an incident is visible as early as in a raw query over the whole window, with a
+// Windows up to an hour read the raw counters. A longer window adds the recorded five-minute rates before this exact hour. The five-minute
+// rates lag by half of their window, and an offset moves their ramp to the start of that hour. So each event counts once, and an incident
+// is visible as early as in a raw query over the whole window, with a fraction of the samples.
 // fraction of the samples.
 func burnGroup(opt Options) Group {
 	from := opt.source()
@@ -96,8 +96,8 @@ func burnGroup(opt Options) Group {
 	return g
 }
 
-// budgetTextGroup records the text about the budget in a page. This group comes before the burn rates, whose group
-// has no room for the text.
+// budgetTextGroup records the text about the budget in a page. This group comes before the group of the burn rates,
+// which has no room for the text.
 func budgetTextGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-text", Interval: Interval}
 	for _, w := range slo.NowWindows {
@@ -111,10 +111,10 @@ func budgetTextGroup(opt Options) Group {
 	return g
 }
 
-// behindGateway returns each availability objective of engines whose gateway also counts the objective, and has
-// counted at least half of the engines' events within the hour, and a tenth within the last minutes. A gateway that sees
-// fewer requests cannot represent the engines. Both objectives, of the gateway and of the engines, keep their budgets. So
-// when the gateway's metrics endpoint is gone, or clients go around the gateway, the engines' objective alerts, with all
+// behindGateway returns each availability objective of engines whose gateway also counts the objective. The gateway
+// must have counted at least half of the engines' events within the hour, and a tenth within the last minutes. A
+// gateway with fewer requests cannot represent the engines. Both objectives keep their budgets. If the gateway's
+// metrics endpoint is gone, or clients avoid the gateway, the engines' objective alerts, with all events since then.
 // events counted since.
 func behindGateway() promql.Expr {
 	inFront := promql.On(ofModel...)
@@ -128,9 +128,10 @@ func behindGateway() promql.Expr {
 	return promql.CountBy(modelSLO, promql.Unless(promql.Le(engines, times(2, gateway), inFront.ManyToOne()), around, promql.On(modelSLO...)))
 }
 
-// thresholds records one series per model, objective and window pair: the burn rate that spends the pair's share of the
-// budget, at least 1 and at most the rate at which half of all events are bad. An objective behind a gateway has no
-// threshold. The rules compute slo.WindowPair.Factor from the series of targets and periods. The severity is the pair's,
+// thresholds records one series per model, objective and window pair. Its value is the burn rate that spends the pair's share of the
+// budget. It is at least 1, and at most the rate at which half of all events are bad. An objective behind a gateway has no threshold. The
+// rules compute slo.WindowPair.Factor from the series of targets and periods. The severity is that of the pair, or that of the objective if
+// it is lower.
 // or the objective's if that is lower.
 func thresholds(opt Options) (all []Record) {
 	wants := func(severities ...slo.Severity) promql.Expr {
@@ -144,7 +145,7 @@ func thresholds(opt Options) (all []Record) {
 	perObjective := promql.On(modelSLO...)
 	limit := promql.Unless(promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget)),
 		promql.Vector(metrics.RecordedBehindGateway), perObjective)
-	if opt.Tier == Single { // uncounted events do not alert; shards leave them out of their sums
+	if opt.Tier == Single { // uncounted events do not alert, and shards leave them out of their sums
 		limit = promql.Unless(limit, underMaintenance(), perObjective)
 	}
 	all = append(all, Record{Name: metrics.RecordedBurnLimit, Expr: limit})
@@ -168,7 +169,7 @@ func thresholds(opt Options) (all []Record) {
 	return all
 }
 
-// badRatio returns the share of bad events in a window. Without events it is absent, not NaN.
+// badRatio returns the share of bad events in a window. Without events, it has no result instead of NaN.
 func badRatio(opt Options, w slo.Duration) promql.Expr {
 	from := opt.source()
 	bad, all := from.badIn(w), from.allIn(w)
@@ -180,7 +181,7 @@ func badRatio(opt Options, w slo.Duration) promql.Expr {
 	case w == RawWindow || isLong(opt.WindowPairs, w):
 		bad = promql.Vector(increase(metrics.RecordedBadEvents, w))
 	}
-	return promql.Call("clamp_max", promql.Div(bad, promql.Gt(all, promql.Num(0))), promql.Num(1)) // the subtracted corrections lag
+	return promql.Call("clamp_max", promql.Div(bad, promql.Gt(all, promql.Num(0))), promql.Num(1)) // the subtracted corrections lag behind
 }
 
 // allIn returns the number of events in a window.
@@ -210,9 +211,9 @@ func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 	return promql.Add(exact, promql.Or(older, promql.Mul(promql.Num(0), exact)))
 }
 
-// requestsPerToken converts tokens to requests for objectives whose events are tokens, so that one slow request of a
-// thousand tokens is one bad request and not a thousand bad events. An event never represents more than one request:
-// where the events are probes, the engine has many more requests than events.
+// requestsPerToken converts tokens to requests for objectives whose events are tokens. So one slow request of a
+// thousand tokens is one bad request, and not a thousand bad events. An event never counts as more than one request. If
+// the events are probes, the engine has many more requests than events.
 func (s source) requestsPerToken() promql.Expr {
 	tokens := s.allIn(RequestWindow)
 	ofTokens := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL))),
@@ -222,17 +223,16 @@ func (s source) requestsPerToken() promql.Expr {
 		promql.On(modelRole...).OneToMany()), promql.Num(1))
 }
 
-// fires returns the condition of a window pair: both windows burn faster than the threshold, more requests were bad
-// than chance explains, and the loss matters for the budget.
+// fires returns the condition of a window pair. Both windows must burn faster than the threshold, more requests must be
+// bad than chance explains, and the loss must matter for the budget.
 func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	own := promql.Eq(metrics.LabelLong, p.Long.String())
 	threshold := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold, own))
 	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold) }
 	short := over(p.Short)
 	if p.Short > RateWindow {
-		// Without events there is no news, so a firing alert continues until its last events are four short windows
-		// old. This rule does not apply to the five-minute window, because an incident may end within five minutes
-		// without events.
+		// Without events nothing is new, so a firing alert continues until its last events are four short windows old. This
+		// does not apply to the five-minute window, because an incident may end within five minutes without events.
 		firing := promql.Over("last_over_time", promql.Vector(metrics.RecordedPairBurn, own), 3*minute)
 		silent := promql.Unless(promql.Vector(burn(latest(p, windows))), promql.Vector(burn(p.Short)))
 		short = promql.Or(short, promql.And(silent, firing, promql.On(modelSLO...)))
@@ -242,10 +242,10 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 		burning = promql.Or(burning, sustained(bad, threshold))
 	}
 	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
-	// Rates extrapolate, so five events may appear as 4.98, but four never appear as 4.5.
+	// Rates extrapolate, so five events may appear as 4.98. Four events never appear as 4.5.
 	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5))
 	// If traffic is far below its usual rate or has just begun, a burn rate is high long before much budget is lost. So
-	// the loss is compared with usual traffic, and must be larger after a start.
+	// the loss is compared with usual traffic. Shortly after a start, a larger loss is required.
 	awake := promql.And(promql.Offset(promql.Vector(burn(p.Long)), RateWindow.Std()), usualRate(RawWindow.Std()))
 	spend := func(share float64, of promql.Expr) promql.Expr {
 		return promql.Add(times(0, of), promql.Num(share*p.Long.Std().Seconds()))
@@ -265,12 +265,12 @@ func sustained(bad, threshold promql.Expr) promql.Expr {
 	return both(promql.Gt(promql.Vector(burn(RateWindow)), times(slo.SustainedFactor, threshold)), strict, old, fresh)
 }
 
-// burns records the burn rates of the windows that pairs of a severity read. For the guard against low traffic it also
-// records the bad events of the long windows. The group of the pages records the inputs of the pages.
+// burns records the burn rates of the windows of a severity's pairs. For the guard against low traffic, it also records
+// the bad events of the long windows. The group of the pages records the inputs of the pages.
 func burns(opt Options, of slo.Severity) (all []Record) {
 	needs := func(severity slo.Severity) (w []slo.Duration) {
 		if severity == slo.Page {
-			w = append(w, RateWindow, RawWindow) // dashboards and annotations also read these series
+			w = append(w, RateWindow, RawWindow) // dashboards and annotations also read these windows
 		}
 		for _, p := range opt.WindowPairs {
 			if p.Severity == severity {
@@ -296,15 +296,14 @@ func burns(opt Options, of slo.Severity) (all []Record) {
 	return all
 }
 
-// latest returns the window that must contain events before a pair can have news. It is at least four short windows
-// long.
+// latest returns the window whose events show that a pair still has new events. It is at least four short windows long.
 func latest(p slo.WindowPair, windows []slo.Duration) slo.Duration {
 	return windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
 }
 
-// expectedRate returns the rate of events against which a loss is compared: the usual rate or, for a model that started
-// within the hour, the rate since its first event. The usual rate of a sleeping model is known for longer than its
-// objective.
+// expectedRate returns the rate of events against which a loss is compared. This is the usual rate or, for a model that
+// started within the hour, the rate since its first event. The usual rate of a sleeping model is known for longer than
+// its objective.
 func expectedRate() promql.Expr {
 	return promql.Or(promql.Unless(above(latelyRate(), 0), usualRate(RawWindow.Std())), usualRate(0))
 }
@@ -321,8 +320,8 @@ func usualRate(ago time.Duration) promql.Expr {
 }
 
 // burnAlerts completes alerts on burn rates. If an objective's severity is lower than page, its fast pairs open
-// tickets. A page is about the objective of its model that burns fastest. The page continues for some minutes after the
-// last evaluation that requires it, because with rare requests an increase is empty for a scrape or two.
+// tickets. A page is about the model's objective that burns fastest. The page continues for some minutes after the last
+// evaluation that requires it. With rare requests, an increase may be empty for a scrape or two.
 func burnAlerts(opt Options, of ...*Alert) (alerts []*Alert) {
 	for _, a := range of {
 		if slices.ContainsFunc(opt.WindowPairs, func(p slo.WindowPair) bool { return p.Severity <= a.Severity }) {
@@ -355,10 +354,10 @@ func pairBurns(opt Options, of slo.Severity) (all []Record) {
 	return all
 }
 
-// stays returns the burn rates of objectives that meet two conditions: some pair required a page, and the slowest
-// pair's short window still burns at a given share of that pair's threshold. The margin keeps a burn near the threshold
-// from ending and beginning again. With few bad events, a short window without bad events proves nothing, so a longer
-// window decides.
+// stays returns the burn rates of objectives that meet two conditions. Some pair required a page, and the slowest
+// pair's short window still burns at a given share of that pair's threshold. The margin prevents a burn near the
+// threshold from ending and beginning again. With few bad events, a short window without bad events proves nothing, so
+// a longer window decides.
 func stays(p slo.WindowPair, pairs []slo.WindowPair) promql.Expr {
 	var pages []string
 	for _, p := range pairs {
@@ -373,14 +372,14 @@ func stays(p slo.WindowPair, pairs []slo.WindowPair) promql.Expr {
 	return promql.And(promql.Or(over(p.Short), promql.And(over(latest(p, BurnWindows(pairs))), few)), asked, promql.On(modelSLO...))
 }
 
-// staying returns the burn rate down to which a page continues.
+// staying returns the burn rate above which a page continues.
 func staying(slowest slo.WindowPair) promql.Expr {
 	return times(slo.StayShare, promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold,
 		promql.Eq(metrics.LabelLong, slowest.Long.String()))))
 }
 
-// burnBegan returns when each objective began to burn. The short window of the slowest pair bridges moments without a
-// bad event.
+// burnBegan returns when each objective began to burn. Moments without a bad event do not count, because the short
+// window of the slowest pair covers them.
 func burnBegan(slowest slo.WindowPair) promql.Expr {
 	over := func(is promql.Expr, w slo.Duration) promql.Expr {
 		return promql.And(is, promql.Gt(promql.Vector(burn(w)), staying(slowest)))
@@ -403,8 +402,8 @@ func laterGroup(opt Options) Group {
 
 // worst returns the highest burn rate of each group. The time between tokens takes precedence over the time to the
 // first token, because late tokens also delay first tokens. The paged objective stays until another objective burns
-// twice as fast, so that two nearly equal objectives do not take turns. When the paged objective ends first, an objective
-// without a bad event in the last minutes does not take its place: the incident is over.
+// twice as fast, so that two nearly equal objectives do not alternate. If the paged objective ends first, the incident
+// is over. An objective without a bad event in the last minutes then does not replace it.
 func worst(by []string, burns promql.Expr) promql.Expr {
 	perObjective := promql.On(modelSLO...)
 	weighs := func(factor float64, which promql.Expr) promql.Expr {
@@ -419,7 +418,7 @@ func worst(by []string, burns promql.Expr) promql.Expr {
 	return promql.And(burns, promql.TopK(1, by, promql.Mul(burns, weight, perObjective.ManyToOne())), perObjective)
 }
 
-// owned adds the labels that the configuration gives objectives, where they are known.
+// owned adds the labels that the configuration gives to objectives, if the labels are known.
 func owned(opt Options, e promql.Expr) promql.Expr {
 	if len(opt.ObjectiveLabels) == 0 {
 		return e
@@ -444,8 +443,8 @@ func isLong(pairs []slo.WindowPair, w slo.Duration) bool {
 	return slices.ContainsFunc(pairs, func(p slo.WindowPair) bool { return p.Long == w })
 }
 
-// BurnWindows returns the windows with a recorded burn rate; RateWindow and RawWindow are always included, for
-// dashboards and annotations.
+// BurnWindows returns the windows with a recorded burn rate. RateWindow and RawWindow are always included, because
+// dashboards and annotations read them.
 func BurnWindows(pairs []slo.WindowPair) []slo.Duration {
 	w := []slo.Duration{RateWindow, RawWindow}
 	for _, p := range pairs {

@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// capacityGroup records the requests of each model as a share of the highest load at which its objectives are met.
-// Exporters have learnt the capacity of engines.
+// capacityGroup records the requests of each model as a share of the highest load that meets the model's objectives.
+// Exporters learn the capacity of engines.
 func capacityGroup() Group {
 	return Group{Name: "llm-capacity", Interval: Interval, Records: []Record{
 		{Name: metrics.RecordedCapacity, Expr: modelCapacity()},
@@ -18,9 +18,9 @@ func capacityGroup() Group {
 	}}
 }
 
-// modelCapacity returns the requests per second that each model serves before an objective breaks. An engine whose
-// exporter has not learnt enough counts with the mean of the known engines of its role. Each request needs an engine of
-// each role, so the role that serves the fewest requests is the limit.
+// modelCapacity returns the requests per second that each model can serve before an objective breaks. If an engine's
+// capacity is unknown, the engine counts with the mean of the known engines of its role. Each request needs an engine
+// of each role, so the role that can serve the fewest requests is the limit.
 func modelCapacity() promql.Expr {
 	more := []string{metrics.LabelSLO, metrics.LabelKind}
 	perReplica := promql.Sum(slices.Concat(inRole(replicaLabels), more), promql.Vector(metrics.EngineCapacity))
@@ -38,9 +38,9 @@ func utilisation() promql.Expr {
 	return promql.Div(now("arrivals"), above(promql.Vector(metrics.RecordedCapacity), 0), promql.On(modelLabels...).OneToMany())
 }
 
-// desiredReplicas returns how many replicas are needed to keep every objective at the low end of the estimated
-// capacity, the objective that needs the most, and what limits it. Without requests one replica is needed. Absence means
-// that the capacity is unknown.
+// desiredReplicas returns how many replicas are needed to meet every objective at the low end of the estimated
+// capacity. It also returns the objective that needs the most replicas, and its bottleneck. Without requests, one
+// replica is needed. If the capacity is unknown, there is no result.
 func desiredReplicas() promql.Expr {
 	most := promql.TopK(1, modelLabels, utilised("low"))
 	all := promql.Sum(modelLabels, promql.Or(replicasInRole(), labelled(hidden(), metrics.LabelReason, "hidden")))
@@ -59,8 +59,8 @@ func bottleneck() promql.Expr {
 		promql.Num(1))
 }
 
-// hidden counts the replicas of each model that are not read because their exporter cannot be scraped. These replicas
-// are assumed to serve as many requests as the others.
+// hidden counts the replicas of each model that are not read because their exporter cannot be scraped. Each is assumed
+// to serve as many requests as the other replicas.
 func hidden() promql.Expr {
 	gone := promql.Equal(promql.Min(asker, promql.Vector(metrics.Up)), promql.Num(0))
 	return promql.CountBy(modelLabels, promql.Unless(promql.And(promql.Vector(metrics.RecordedExpected), gone, promql.On(asker...)),
@@ -78,7 +78,7 @@ func energyPerToken() promql.Expr {
 }
 
 // overloaded returns each utilisation above one, by objective of the alert's model. If the requests or the engines have
-// changed, overloaded returns nothing, because the page shows the change and has no room for more.
+// changed, it returns nothing. The page then shows the change, and has no room for more.
 func overloaded() promql.Expr {
 	return promql.Unless(above(utilised("expected", sameModel()...), 1), promql.Vector(metrics.RecordedPrinted, sameModel()...), promql.On())
 }

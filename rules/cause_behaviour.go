@@ -45,21 +45,21 @@ var AnswersCorrupted = &Alert{
 
 var behaviourAlerts = []*Alert{RunawayGeneration, AnswersCorrupted}
 
-// manyTokens is a mean output above the short limits that clients set on purpose, for example for code completion.
+// manyTokens is a mean output above the short limits that clients set on purpose, as for code completion.
 const manyTokens = 500
 
-// runsOn keeps the share of finished requests that the token limit ended, if it is large and at least twice the share
+// runsOn keeps the share of finished requests that the token limit ended, if the share is large and at least twice that
 // of the day before. A model without data of the day before must also generate many tokens per request, because it may
-// end most requests at the limit by design. Shorter answers than usual end at a limit that clients set.
+// end most requests at the limit by design. If answers are shorter than usual, clients have set the limit.
 func runsOn(share promql.Expr) promql.Expr {
 	const least = 0.3
 	return promql.Unless(promql.Gt(share, promql.Or(promql.Call("clamp_min", times(2, dayBefore("limited_before")), promql.Num(least)),
 		promql.Add(times(0, above(now("output_tokens"), manyTokens)), promql.Num(least)))), below(against("output_tokens"), 1))
 }
 
-// runsOnAlone returns the share of a replica's requests that the token limit ended, if this share is more than half for
-// the replica and less than 30% for the whole model. Both shares include probes, which request a few tokens from each
-// replica.
+// runsOnAlone returns the share of a replica's requests that the token limit ended. This share must be more than half
+// for the replica, but less than 30% for the whole model. Both shares include probes, which request a few tokens from
+// each replica.
 func runsOnAlone(window time.Duration) promql.Expr {
 	all := promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests), window))
 	share := promql.Div(promql.Sum(replicaLabels, promql.Rate(atLimit(), window)), above(all, 20/window.Seconds()))
@@ -72,13 +72,13 @@ func atLimit(m ...*promql.Matcher) promql.Expr {
 	return promql.Vector(metrics.Requests, append(m, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength)))...)
 }
 
-// limited returns the share of users' requests that ran into the output limit. Probes are left out, because they
-// request only a few tokens.
+// limited returns the share of users' requests that reached the output limit. Probes are left out, because they request
+// only a few tokens.
 func limited(window, ago time.Duration) promql.Expr {
 	rate := func(m ...*promql.Matcher) promql.Expr {
 		return ofUsers(promql.Rate(promql.Offset(promql.Vector(metrics.Requests, m...), ago), window), window, ago)
 	}
-	// One of the two counters may count a few probes earlier, so the difference may be below zero.
+	// One of the two counters may count some probes earlier, so the difference may be below zero.
 	return promql.Div(promql.Call("clamp_min", rate(promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength))), promql.Num(0)),
 		above(rate(), 5/window.Seconds()))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes that delay every token after the first.
+// These causes delay every token after the first.
 var (
 	SpeculationCollapse = &Alert{
 		Name:   "LLMSpeculationCollapse",

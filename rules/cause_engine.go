@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the engine process: it is gone, makes no progress, or is starting.
+// These causes are in the engine process. It is gone, makes no progress, or is starting.
 var (
 	ModelDown = &Alert{
 		Name:     "LLMModelDown",
@@ -117,9 +117,9 @@ const retire = "To retire the model, remove its target, or set may_be_absent: tr
 
 var engineAlerts = []*Alert{ModelDown, EngineDown, EngineCrashLoop}
 
-// engineUp returns 1 for a metrics endpoint that answers and 0 for one that does not, once per endpoint even if two
-// exporters read it. An engine that loads its model is neither up nor down for the time of patience, nor is an
-// engine that an overloaded exporter cannot scrape.
+// engineUp returns 1 for a metrics endpoint that answers, and 0 for an endpoint that does not answer. If two exporters
+// read an endpoint, it counts once. An engine that loads its model is neither up nor down for the time of patience. The
+// same applies to an engine that an overloaded exporter cannot scrape.
 func engineUp() promql.Expr {
 	loading := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
 	return promql.Max(pageLabels, promql.Or(
@@ -130,19 +130,19 @@ func engineUp() promql.Expr {
 // patience limits how long a model may take to load.
 const patience = 20 * minute
 
-// down returns the metrics endpoints that do not answer, and notUp the endpoints that did not answer at the last
+// down returns the metrics endpoints that do not answer. notUp returns the endpoints that did not answer at the last
 // evaluation.
 func down() promql.Expr  { return promql.Equal(engineUp(), promql.Num(0)) }
 func notUp() promql.Expr { return promql.Equal(promql.Vector(metrics.RecordedUp), promql.Num(0)) }
 
-// knownEngines adds to a value per metrics endpoint the model that the engine serves or served last. An engine that is
-// down does not report its model.
+// knownEngines adds to a value per metrics endpoint the model that the engine serves or served last, because an engine
+// that is down does not report its model.
 func knownEngines(perPage promql.Expr, m ...*promql.Matcher) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedServed, m...), perPage, promql.On(pageLabels...).ManyToOne())
 }
 
-// crashLoops counts the restarts within six hours of the process at each metrics endpoint, if there are at least
-// four, or three within an hour. A memory leak may take hours to kill a process.
+// crashLoops counts the restarts of the process at each metrics endpoint, if there were at least four within six hours
+// or three within an hour. A memory leak may take hours to kill a process.
 func crashLoops() promql.Expr {
 	return promql.Or(promql.Ge(restartsWithin(6*hour), promql.Num(4)), promql.Ge(restartsWithin(hour), promql.Num(3)))
 }
@@ -153,8 +153,8 @@ func restartsWithin(window time.Duration) promql.Expr {
 	return promql.Call("floor", promql.Max(pageLabels, promql.Increase(promql.Vector(metrics.EngineRestarts), window)))
 }
 
-// answered2m returns, of the models of some metrics endpoints, those that recently answered a gateway or a probe: the
-// endpoints are not read in time, but the model serves.
+// answered2m returns the models of some metrics endpoints that recently answered a gateway or a probe. Such a model
+// serves, although its endpoints are not read in time.
 func answered2m(pages promql.Expr) promql.Expr {
 	passedOn := above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), good), 2*minute)), 0)
 	probed := above(promql.Sum(namedModel, promql.Rate(promql.Vector(metrics.ProbeRequests, answered()), 2*minute)), 0)
@@ -162,9 +162,8 @@ func answered2m(pages promql.Expr) promql.Expr {
 	return promql.Or(promql.And(late, passedOn), promql.And(late, probed, promql.On(namedModel...)))
 }
 
-// served returns 1 for the model that an engine serves. It returns 0 for the model that the engine served last if the
-// engine does not answer or has lost the workers of one of its models. An engine without a loaded model serves its last
-// loaded model.
+// served returns 1 for the model that an engine serves. If the engine does not answer or a model has lost its workers,
+// it returns 0 for the last served model. An engine without a loaded model serves its last loaded model.
 func served() promql.Expr {
 	now := promql.Unless(promql.Max(inRole(replicaLabels), promql.Vector(metrics.EngineInfo)),
 		promql.Equal(promql.Max(inRole(replicaLabels), promql.Vector(metrics.ModelsLoaded)), promql.Num(0)))
@@ -172,7 +171,7 @@ func served() promql.Expr {
 		carried(metrics.RecordedServed, now))
 }
 
-// unasked returns each model that an answering engine no longer serves, and that no user requested within the hour.
+// unasked returns each model that an answering engine no longer serves, if no user requested the model within the hour.
 func unasked() promql.Expr {
 	lost := promql.And(promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(0)), promql.Equal(promql.Vector(metrics.RecordedUp),
 		promql.Num(1)), promql.On(pageLabels...))
@@ -182,13 +181,13 @@ func unasked() promql.Expr {
 // asked returns each model that users requested within the hour.
 func asked() promql.Expr {
 	mean := func(f *metrics.Family) promql.Expr { return promql.Over("avg_over_time", promql.Vector(f), hour) }
-	// The factor takes a fifth more than the probes, because the two counters are not read at the same time.
+	// The factor subtracts a fifth more than the probes, because the two counters are not read at the same time.
 	return above(promql.Sum(modelLabels, promql.Or(mean(metrics.RecordedRequests), times(-1.2, mean(metrics.RecordedProbes)))), 0)
 }
 
 // carried returns what engines report about themselves. For an engine that does not answer, it returns the last report,
-// which the exporter remembers for as long as the engine is a target. After a restart of the exporter, the record of
-// the rules replaces that report.
+// which the exporter remembers as long as the engine is a target. After a restart of the exporter, the record of the
+// rules replaces the report.
 func carried(record *metrics.Family, says promql.Expr, m ...*promql.Matcher) promql.Expr {
 	onPage := promql.On(pageLabels...)
 	return promql.Or(says, promql.CountBy(record.Labels, promql.Vector(metrics.EngineLastServed, m...)),
@@ -203,14 +202,14 @@ func seenWithinHour() promql.Expr {
 	return promql.Max(inRole(replicaLabels), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour))
 }
 
-// answersUsers matches engines that answer users. A gateway, a cache or a prefill engine alone serves nobody.
+// answersUsers matches engines that answer users. Gateways, caches and prefill engines do not answer users alone.
 var answersUsers = promql.NotRe(metrics.LabelRole, metrics.GatewayRole+"|"+metrics.KVCacheRole+"|"+metrics.PrefillRole)
 
-// computes matches all servers that compute answers, unlike gateways and caches.
+// computes matches all servers that compute answers. Gateways and caches do not.
 var computes = promql.NotRe(metrics.LabelRole, metrics.GatewayRole+"|"+metrics.KVCacheRole)
 
-// deleted returns 1 for each pod that somebody deleted on purpose within the hour, and 0 for a pod that failed or
-// was evicted.
+// deleted returns 1 for each pod that was deleted on purpose within the hour, and 0 for a pod that failed or was
+// evicted.
 func deleted() promql.Expr {
 	return promql.Min(podLabels, promql.Over("last_over_time", promql.Vector(metrics.PodDeletedOnPurpose), hour))
 }
@@ -218,11 +217,11 @@ func deleted() promql.Expr {
 // podLabels identify a pod.
 var podLabels = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod}
 
-// expected returns each model on a metrics endpoint that an exporter read within the hour and that nobody removed on
-// purpose. A configured endpoint that disappears while its exporter runs was removed from the configuration. A pod that
-// was deleted while ready was also removed on purpose. If nothing is recorded about the pod, another model that now
-// serves at the endpoint's address or on its GPU has replaced it. A GPU that two models shared within the hour proves
-// no such replacement. An engine that loads models on demand may load this one again.
+// expected returns each model on a metrics endpoint that an exporter read within the hour, unless the model was removed
+// on purpose. If a configured endpoint disappears while its exporter runs, it was removed from the configuration. A pod
+// that was deleted while ready was also removed on purpose. If nothing is recorded about the pod, a model that now
+// serves at the endpoint's address or on its GPU has replaced this model. A GPU that both models shared within the hour
+// proves no replacement. An engine that loads models on demand may load this model again.
 func expected() promql.Expr {
 	onPage, onPod, onGPU := promql.On(pageLabels...), promql.On(podLabels...), promql.On(onGPULabels()...)
 	takenOut := promql.And(promql.Over("last_over_time", promql.Vector(metrics.ConfiguredTarget), hour),
@@ -247,9 +246,9 @@ func there(within time.Duration) promql.Expr {
 	return promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed, answersUsers), within))
 }
 
-// successorLoads returns each model that was served within the time that loading may take, and that lost a metrics
-// endpoint on a node or in a namespace where an engine with a yet unknown model loads. A pod that an exporter knows to
-// have failed has no successor.
+// successorLoads returns models that have lost a metrics endpoint while a successor may be loading. The model was
+// served within the time that loading may take. In the namespace or on the node of the lost endpoint, an engine with a
+// yet unknown model loads. A pod that failed, according to an exporter, has no successor.
 func successorLoads() promql.Expr {
 	loads := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
 	unknown := promql.Unless(promql.Unless(loads, promql.Offset(loads, patience)), promql.Vector(metrics.RecordedServed),
@@ -261,8 +260,8 @@ func successorLoads() promql.Expr {
 }
 
 // vanished returns each missed model whose metrics endpoint a running exporter has lost, or whose node is gone. If the
-// exporter is gone and the node may be gone, vanished returns -1, with the exporter, for each model that nothing has
-// read for ten minutes and that answers no gateway or probe. A node that still exists most likely still has its
+// exporter is gone, the node may also be gone. Then vanished returns -1, with the exporter, for each model without a
+// reading for ten minutes and without answers to a gateway or probe. A node that still exists most likely still has its
 // engines.
 func vanished() promql.Expr {
 	lost := promql.CountBy(modelLabels, promql.Vector(metrics.RecordedExpected, answersUsers))
@@ -285,15 +284,15 @@ func slow(pages promql.Expr) promql.Expr {
 	return promql.And(pages, promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...))
 }
 
-// noneAnswers returns each model without a metrics endpoint that answers, unless a gateway or a probe gets answers from
-// an engine whose endpoint is too slow.
+// noneAnswers returns each model without a metrics endpoint that answers. It leaves out models whose engines answer a
+// gateway or a probe although their endpoints are too slow.
 func noneAnswers() promql.Expr {
 	none := promql.Or(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), nothingPrefilled())
 	return promql.Unless(none, answered2m(slow(promql.Vector(metrics.RecordedServed))))
 }
 
-// nothingPrefilled returns 0 for each model that users requested within the hour and that has no prefill engine left,
-// if users got no first token for five minutes. They get first tokens if a router lets decode engines compute prompts.
+// nothingPrefilled returns 0 for each model that users requested within the hour, that has no prefill engine left, and that gave no first
+// token for five minutes. If a router lets decode engines compute prompts, users still get first tokens.
 func nothingPrefilled() promql.Expr {
 	down := promql.Equal(promql.Max(modelLabels, knownEngines(promql.Vector(metrics.RecordedUp),
 		promql.Eq(metrics.LabelRole, metrics.PrefillRole))), promql.Num(0))
@@ -303,11 +302,11 @@ func nothingPrefilled() promql.Expr {
 	return promql.And(promql.Unless(down, served(recentWindow, pageWindow)), served(30*minute, hour))
 }
 
-// sampled is the time between the moments that downTime samples.
+// sampled is the time between the samples of downTime.
 const sampled = 15 * time.Second
 
 // downTime returns the seconds of the last minute in which no engine of a model could answer, if some engine does not
-// answer now. An engine that is read too slowly, or that loads its model, may be able to answer.
+// answer now. An engine that is read too slowly or loads its model may be able to answer, so it does not count as down.
 func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 	may := promql.And(silent, promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "timeout|loading|exporter_exhausted")),
 		promql.On(pageLabels...))
@@ -316,12 +315,12 @@ func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 	return times(sampled.Seconds(), promql.Sampled("count_over_time", nobody, Interval, sampled))
 }
 
-// enginesDown returns the downTime of the engines of missed models: 60 s for a model whose last engine is gone with its
-// metrics endpoint.
+// enginesDown returns the downTime of the engines of missed models. If a model's last engine is gone with its metrics
+// endpoint, the result is 60 s.
 func enginesDown() promql.Expr {
 	gone := above(promql.Vector(metrics.RecordedVanished), 0)
-	// A restarted exporter has forgotten what a silent engine served, so the record replaces it. The record counts only
-	// while the exporter answers: otherwise the other engines are unknown.
+	// A restarted exporter no longer knows what a silent engine served, so the record replaces this knowledge. The record
+	// counts only while the exporter answers, because the other engines are unknown otherwise.
 	silent := promql.Or(promql.Vector(metrics.EngineLastServed, answersUsers),
 		promql.And(promql.Equal(promql.Vector(metrics.RecordedServed, answersUsers), promql.Num(0)), promql.Vector(metrics.EngineUp),
 			promql.On(pageLabels...)))
@@ -329,7 +328,7 @@ func enginesDown() promql.Expr {
 		promql.Max(modelLabels, promql.Call("clamp", gone, promql.Num(Interval.Seconds()), promql.Num(Interval.Seconds()))))
 }
 
-// modelUp returns whether a metrics endpoint of each model answers. A pod that was deleted on purpose need not answer
+// modelUp returns whether a metrics endpoint of each model answers. A pod that was deleted on purpose may stay silent
 // while it terminates.
 func modelUp() promql.Expr {
 	pages := promql.Unless(knownEngines(promql.Vector(metrics.RecordedUp), answersUsers), unasked())
@@ -337,8 +336,8 @@ func modelUp() promql.Expr {
 	return promql.Max(modelLabels, promql.Unless(pages, goes, promql.On(pageLabels...)))
 }
 
-// missed returns each model that users requested within the hour, judged by requests or by events of an objective.
-// Models that were replaced at their metrics endpoint, and models that may be absent, are left out.
+// missed returns each model that users requested within the hour, judged by requests or by events of an objective. It
+// leaves out models that were replaced at their metrics endpoint, and models that may be absent.
 func missed() promql.Expr {
 	within := func(window time.Duration, f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		return promql.Over("max_over_time", promql.Vector(f, m...), window)
@@ -346,7 +345,7 @@ func missed() promql.Expr {
 	// Tokens are used only where requests are not counted.
 	generated := promql.Unless(above(promql.Max(modelLabels, within(hour, metrics.RecordedGenerationTokens)), 0),
 		promql.CountBy(modelLabels, within(hour, metrics.RecordedRequests)))
-	// Only engines: probes and gateways also count objectives of models whose engines no exporter reads.
+	// Only engines count, because probes and gateways also count objectives of models whose engines no exporter reads.
 	onEngine := []*promql.Matcher{promql.Ne(metrics.LabelRuntime, ""), promql.Ne(metrics.LabelRole, metrics.GatewayRole)}
 	counted := func(window time.Duration) promql.Expr {
 		return promql.Equal(promql.Max(modelSLO, within(window, metrics.SLOCounted, onEngine...)), promql.Num(1))
@@ -367,7 +366,7 @@ func missed() promql.Expr {
 	return model
 }
 
-// startedCold returns each engine whose start explains that requests wait.
+// startedCold returns each engine whose start explains why requests wait.
 func startedCold() promql.Expr {
 	return promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.EngineCold)), promql.Num(1))
 }
@@ -375,15 +374,15 @@ func startedCold() promql.Expr {
 // coldFor is how long an engine that has started may compile kernels and fill caches.
 const coldFor = 15 * minute
 
-// younger returns the age in seconds of the process at each metrics endpoint, below a limit. A process whose clock is fast
-// may have started in the future: its age is unknown.
+// younger returns the age in seconds of the process at each metrics endpoint, if the age is below a limit. If a
+// process' clock is fast, its start may be in the future, and its age is unknown.
 func younger(than time.Duration) promql.Expr {
 	age := promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)))
 	return below(promql.Ge(age, promql.Num(0)), than.Seconds())
 }
 
-// stallGroup separates its causes from the others and runs twice as often. If it takes two minutes to find a stalled
-// engine, two minutes of requests are lost.
+// stallGroup separates its causes from the other causes and runs twice as often. If a stalled engine were found after
+// two minutes, two minutes of requests would be lost.
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2, Records: []Record{
 		{Name: metrics.RecordedGPUBusy, Expr: computing()},
@@ -394,18 +393,18 @@ func stallGroup() Group {
 	}, Alerts: []*Alert{ModelStalled, EngineStalled}}
 }
 
-// perRank returns the data-parallel ranks of the alert's replica that have a value of the family.
+// perRank returns the data-parallel ranks of the alert's replica for which the family has a value.
 func perRank(f *metrics.Family) promql.Expr {
 	return promql.Max([]string{metrics.LabelDPRank}, promql.Vector(f, append(same(replicaLabels...), promql.Ne(metrics.LabelDPRank, ""))...))
 }
 
-// whole matches series about a replica as a whole, not about one of its ranks.
+// whole matches series about a replica as a whole. It leaves out series about one of the replica's ranks.
 var whole = []*promql.Matcher{promql.Eq(metrics.LabelDPRank, ""), promql.Eq(metrics.LabelReplica, "")}
 
-// standsStill returns 1 for each replica that makes no progress as a whole, and the share of stalled ranks if only some
-// ranks make none. The exporter reports a certain stall. If a replica merely shows no progress, a busy GPU that only
-// this replica uses proves that there is work. After a standstill that ended by itself, the next standstill within the
-// hour counts once it has lasted for four minutes.
+// standsStill returns 1 for each replica that makes no progress as a whole. If only some ranks make no progress, it
+// returns their share. The exporter reports certain stalls. If a replica merely shows no progress, a busy GPU that only
+// this replica uses proves that there is work. If a standstill ended by itself, the next standstill within the hour
+// counts after four minutes.
 func standsStill() promql.Expr {
 	onPage := promql.On(pageLabels...)
 	standing := func(f *metrics.Family, longer float64) promql.Expr {
@@ -428,7 +427,7 @@ func stalls(window time.Duration) promql.Expr {
 }
 
 // stalled returns the replicas that make no progress. A replica stays stalled while its metrics endpoint cannot be read
-// in time, and while a new exporter sees its requests make no progress.
+// in time. It also stays stalled while a new exporter sees that its requests make no progress.
 func stalled() promql.Expr {
 	onPage := promql.On(pageLabels...)
 	unread := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout"))
@@ -443,31 +442,31 @@ func stalled() promql.Expr {
 		promql.And(before(5*minute), unseen, onPage)))
 }
 
-// computing returns each metrics endpoint whose engine alone uses a GPU that was busy at every scrape of a minute,
-// while requests run or wait, or at idle power. Otherwise a stall is detected after ten minutes, because another
-// process may have used the GPU.
+// computing returns each metrics endpoint whose engine alone uses a GPU that was busy at every scrape of a minute.
+// Requests must run or wait, or the GPU must draw idle power. Otherwise a stall is detected after ten minutes, because
+// another process may have used the GPU.
 func computing() promql.Expr {
 	requests := promql.Or(above(promql.Vector(metrics.RequestsRunning), 0), above(promql.Vector(metrics.RequestsWaiting), 0))
 	return promql.Or(promql.And(usesAlone(busy(minute)), requests, promql.On(pageLabels...)),
 		usesAlone(promql.And(busy(minute), atIdlePower())))
 }
 
-// shown returns the value of a metrics endpoint some time ago or, if it could not be read then, the value of the
-// two minutes before.
+// shown returns the value of a metrics endpoint some time ago. If the endpoint could not be read then, it returns the
+// value of the two minutes before.
 func shown(f *metrics.Family, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), ago), 2*minute)
 }
 
-// always returns each replica or rank whose value was above zero at every scrape of a window, both ends included.
+// always returns each replica or rank whose value was above zero at every scrape of a window, including both ends.
 func always(by []string, f *metrics.Family, d time.Duration) promql.Expr {
 	return promql.And(
 		above(promql.Sum(by, promql.Over("min_over_time", promql.Vector(f), d)), 0),
 		above(promql.Sum(by, shown(f, d)), 0))
 }
 
-// hostBound returns the share of time for which each replica used the busiest of its GPUs, if it is below a half
-// although requests ran at every scrape and got tokens later than usual: between steps the GPU waits for the CPU.
-// Engines that have just started compile kernels, and prefill engines wait for decode engines; both are left out.
+// hostBound returns the share of time in which each replica used the busiest of its GPUs, if the share is below a half. Requests must have
+// run at every scrape and got tokens later than usual. The GPU then waits for the CPU between steps. Engines that have just started are
+// left out, because they compile kernels. Prefill engines are left out, because they wait for decode engines.
 func hostBound(window time.Duration) promql.Expr {
 	used := promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), window))
 	busiest := promql.Max(replicaLabels, promql.Mul(promql.Max(onGPU(replicaLabels), promql.Vector(metrics.EngineGPUInfo)), used,
@@ -481,28 +480,28 @@ func hostBound(window time.Duration) promql.Expr {
 // good matches the outcomes of requests that got a complete answer.
 var good = promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")
 
-// answersWindow is three times as long as the longest mean answer for which answersDue expects answers. Even a
-// batch of answers that begin and end together ends within the window.
+// answersWindow is three times as long as the longest mean answer for which answersDue expects answers. Even a batch of
+// answers that begin and end together ends within this window.
 const answersWindow = 2 * minute
 
-// answersDue returns how many answers each model should give in answersWindow, judging by the last hour, if at least
-// twenty are due and each takes less than a third of the window.
+// answersDue returns how many answers each model should give in answersWindow, judging by the last hour. At least
+// twenty answers must be due, and each must take less than a third of the window.
 func answersDue() promql.Expr {
 	answers := ofUsers(promql.Rate(promql.Vector(metrics.Requests, good), hour), hour, 0)
 	return promql.And(promql.Ge(times(answersWindow.Seconds(), answers), promql.Num(20)),
 		below(mean(metrics.RequestDuration, modelLabels, hour), answersWindow.Seconds()/3))
 }
 
-// unansweredFor2m returns answersDue for each model that gave no answer. One more answer than the probes got is
-// allowed, because the engine's exporter may have counted a probe earlier.
+// unansweredFor2m returns answersDue for each model that gave no answer to users. It allows one more answer than the
+// probes got, because the engine's exporter may have counted a probe earlier.
 func unansweredFor2m() promql.Expr {
 	ofUsers := promql.Or(promql.Rate(promql.Vector(metrics.Requests, good), answersWindow), times(-1, probes(answersWindow)))
 	return promql.And(answersDue(), below(promql.Sum(modelLabels, ofUsers), 2/answersWindow.Seconds()))
 }
 
-// swallowed returns 1 for each model that answers nothing although its engines are up, while its gateways count at
-// least half of the usual requests and nearly all of these fail. A gateway that still counts first tokens gets these
-// from other engines.
+// swallowed returns 1 for each model that answers nothing although its engines are up. Its gateways must count at least
+// half of the usual requests, and nearly all of these requests must fail. If a gateway still counts first tokens, they
+// come from other engines.
 func swallowed() promql.Expr {
 	perSecond := func(v promql.Expr) promql.Expr { return promql.Sum(modelLabels, promql.Rate(v, answersWindow)) }
 	asked := promql.Ge(times(2*answersWindow.Seconds(), perSecond(promql.Vector(metrics.Requests, gatewayRole(), good))),
@@ -519,14 +518,14 @@ func usesAlone(gpus promql.Expr) promql.Expr {
 	return promql.CountBy(pageLabels, promql.And(onGPU, alone, promql.On(gpu...)))
 }
 
-// busy returns each GPU that was busy at every scrape of a window, both ends included.
+// busy returns each GPU that was busy at every scrape of a window, including both ends.
 func busy(window time.Duration) promql.Expr {
 	now := promql.Vector(metrics.GPUUtilization)
 	return promql.And(above(promql.Max(onGPULabels(), promql.Over("min_over_time", now, window)), 0.9),
 		above(promql.Max(onGPULabels(), promql.Offset(now, window)), 0.9))
 }
 
-// atIdlePower returns each GPU that draws less than half of its highest power within the hour.
+// atIdlePower returns each GPU that draws less than half of its highest power within the last hour.
 func atIdlePower() promql.Expr {
 	drawn := func(window time.Duration) promql.Expr {
 		return promql.Max(onGPULabels(), promql.Over("max_over_time", promql.Vector(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")),
@@ -535,14 +534,14 @@ func atIdlePower() promql.Expr {
 	return promql.Lt(drawn(minute), times(0.5, drawn(hour)))
 }
 
-// cameBack returns the engines that were gone within the last five minutes, or restarted.
+// cameBack returns the engines that were gone or restarted within the last five minutes.
 func cameBack() promql.Expr {
 	return promql.Or(promql.And(servedWithin(hour), interrupted(), promql.On(pageLabels...)),
 		promql.And(promql.Unless(servedWithin(pageWindow), promql.Vector(metrics.EngineUp), promql.On(pageLabels...)),
 			shows(), promql.On(asker...)))
 }
 
-// interrupted returns the metrics endpoints that were unreachable, or whose process restarted, within five minutes.
+// interrupted returns the metrics endpoints that were unreachable within five minutes, or whose process restarted.
 func interrupted() promql.Expr {
 	gone := promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|connection_closed"))
 	return promql.Or(promql.Over("last_over_time", gone, pageWindow), above(restartsWithin(pageWindow), 0))
@@ -553,8 +552,8 @@ func shows() promql.Expr {
 	return promql.Or(promql.Vector(metrics.EngineUp), promql.Vector(metrics.GPUUp))
 }
 
-// fewerReplicas returns the share of each model's usual replicas, those of twenty minutes ago, that serve it. Models of
-// an exporter that is gone are left out, because their engines may serve.
+// fewerReplicas returns the share of each model's usual replicas that serve it now. The usual replicas are those of
+// twenty minutes ago. If an exporter is gone, its models are left out, because their engines may serve.
 func fewerReplicas() promql.Expr {
 	replicas := func(ago time.Duration) promql.Expr {
 		all := promql.Offset(promql.Vector(metrics.RequestsRunning, computes), ago)
@@ -566,29 +565,29 @@ func fewerReplicas() promql.Expr {
 	return promql.Unless(below(left, 0.75), promql.CountBy(modelLabels, unknown))
 }
 
-// unscheduled returns how many seconds longer first tokens take than the scheduler of their replica explains, if
-// that is most of their time.
+// unscheduled returns how many seconds longer first tokens take than the scheduler of their replica explains. This
+// difference must be most of their time.
 func unscheduled() promql.Expr {
 	return promql.Gt(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineUnscheduled)), 0.1),
 		times(0.5, mean(metrics.TimeToFirstToken, replicaLabels, recentWindow)))
 }
 
-// learntSlowdown returns the duration of each model's steps as a multiple of the usual duration at the same load, if
-// exporters have learnt the usual duration. The highest of two minutes counts, because steps may be slow for part of
-// each minute.
+// learntSlowdown returns the duration of each model's steps as a multiple of the usual duration at the same load.
+// Exporters must have learnt the usual duration. The highest value of two minutes counts, because steps may be slow for
+// part of each minute.
 func learntSlowdown() promql.Expr {
 	return promql.Avg(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.EngineSlowdown), recentWindow))
 }
 
-// slowSteps returns the time between tokens of each model as a multiple of the usual time, if its engines compute no more than
-// usual, or if steps take more than 1.5 times as long as the additional work explains. No request costs more than a step of its
-// own, so a batch of n makes a step at most n times as long. If n is the usual batch, k times as many requests make the
-// step at most 1/(1-(k-1)n) times as long. An n below a tenth is not measured. A step that computes a prompt is longer by the
-// prompt's tokens that no cache holds. Bursts that queue make steps longer than any mean explains.
+// slowSteps returns the time between tokens of each model as a multiple of the usual time, if the engines' work does not explain the
+// difference. Either the engines compute no more than usual, or steps take more than 1.5 times as long as the additional work explains. No
+// request costs more than its own step, so a batch of n makes a step at most n times as long. If n is the usual batch, k times as many
+// requests make the step at most 1/(1-(k-1)n) times as long. An n below a tenth is not measured. A step that computes a prompt is longer by
+// the prompt's uncached tokens. Bursts that queue make steps longer than any mean explains.
 func slowSteps() promql.Expr {
 	longer := against("token_time")
 	bursts := promql.And(queued(), promql.Lt(longer, times(1.5, against("arrivals"))))
-	missed := func(hits promql.Expr) promql.Expr { return promql.Sub(promql.Num(1.01), hits) } // not zero
+	missed := func(hits promql.Expr) promql.Expr { return promql.Sub(promql.Num(1.01), hits) } // prevents a division by zero
 	heavier := promql.Div(promql.Mul(against("prompt_tokens"), missed(now("prefix_hits"))), missed(usual("prefix_hits")))
 	heavier = promql.Or(heavier, against("computed")) // too few requests have no mean
 	batch := promql.Or(promql.Mul(now("running"), promql.Call("clamp_min", heavier, promql.Num(1))), now("running"))
@@ -598,8 +597,8 @@ func slowSteps() promql.Expr {
 	return both(above(longer, 1.5), promql.Unless(slow, bursts))
 }
 
-// failInside returns the share of requests that a model's engines fail, by their own counts or by a gateway's, if it is
-// more than 0.5%.
+// failInside returns the share of requests that a model's engines fail, if the share is more than 0.5%. The engines
+// count these failures, or a gateway does.
 func failInside() promql.Expr {
 	errors := promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeError)))
 	share := promql.Div(promql.Sum(modelLabels, promql.Rate(errors, pageWindow)), above(ended(modelLabels, pageWindow), 0))
@@ -616,19 +615,19 @@ func stopped() promql.Expr {
 	return promql.Mul(servedWithin(hour), silentNow(), promql.On(pageLabels...).ManyToOne())
 }
 
-// stoppedGateway returns each gateway that served a model within the hour and is down now, or was within five minutes.
+// stoppedGateway returns each gateway that served a model within the hour and that was down within the last five minutes.
 func stoppedGateway() promql.Expr {
 	return promql.And(servedWithin(hour, gatewayRole()), promql.Or(silentNow(), interrupted()), promql.On(pageLabels...))
 }
 
-// silentNow returns the metrics endpoints that are down. An engine whose metrics were read too late only once may be up.
+// silentNow returns the metrics endpoints that are down. If an engine's metrics were read too late only once, the engine may be up.
 func silentNow() promql.Expr {
 	late := promql.And(promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")),
 		above(promql.Over("max_over_time", promql.Vector(metrics.EngineUp), recentWindow), 0), promql.On(pageLabels...))
 	return promql.Unless(down(), late, promql.On(pageLabels...))
 }
 
-// doubled returns the mean of the last two minutes if it is above a limit and at least twice the mean of the day before.
+// doubled returns the mean of the last two minutes, if it is above a limit and at least twice the mean of the day before.
 func doubled(limit float64, of promql.Expr) promql.Expr {
 	now := promql.Over("avg_over_time", of, recentWindow)
 	return promql.Unless(above(now, limit), promql.Gt(times(2, promql.Over("avg_over_time", promql.Offset(of, hour), day)), now))

@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the measurement itself, because an outage that is not measured cannot page. The expressions of the first
+// These causes are in the measurement itself, because an unmeasured outage cannot page. The expressions of the first
 // two alerts depend on the scrape job: see exporterAlerts.
 var (
 	ExporterDown = &Alert{
@@ -27,7 +27,7 @@ var (
 		Name:     "LLMExporterFleetDown",
 		Branch:   Exporter,
 		Severity: slo.Page,
-		For:      3 * minute, // so that this alert fires before LLMModelDown does for the first of their models
+		For:      3 * minute, // so that this alert fires before LLMModelDown fires for the first model
 		Scope:    nil,
 		Summary:  "Most exporters{{ with $labels.cluster }} of {{ . }}{{ end }} cannot be scraped: objectives are not measured",
 		Description: "No burn alert can fire for their engines. Look at what the exporters share: a rollout, a network policy, " +
@@ -65,17 +65,17 @@ var (
 		Branch: Exporter,
 		Expr: promql.Unless(
 			promql.Or(
-				// Some engines report a signal only after the first request.
+				// Some engines report a signal only after their first request.
 				promql.Unless(uncounted(promql.Ne(metrics.LabelRole, metrics.GatewayRole)), promql.Equal(promql.Over("max_over_time",
 					promql.Vector(metrics.RecordedGenerationTokens), hour), promql.Num(0)), promql.On(modelLabels...)),
-				// The engines behind a gateway count the events that the gateway does not see.
+				// The engines behind a gateway count the events that the gateway does not count.
 				promql.Unless(uncounted(gatewayRole()), promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
 					promql.On(ofModel...)),
-				// A selector that matched an engine yesterday is correct, because engines come and go. The day is sampled, because
-				// reading all of it would cost too much.
+				// A selector that matched an engine yesterday is correct, because engines come and go. The rule reads only samples
+				// of the day, because the whole day would cost too much.
 				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
 					promql.Sampled("last_over_time", promql.Max(sloLabels, promql.Vector(metrics.SLOCounted)), day, 15*minute))),
-			// Nobody declared the built-in objectives, so they are left out.
+			// The built-in objectives are left out, because nobody declared them.
 			promql.Max(sloLabels, promql.Vector(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, metrics.OriginDefault))), promql.On(sloLabels...)),
 		Severity:  slo.Ticket,
 		For:       hour,
@@ -107,7 +107,7 @@ var (
 	}
 )
 
-// disputed returns the models for which exporters disagree about one objective for longer than a rollout takes.
+// disputed returns the models whose exporters disagree about one objective for longer than a rollout takes.
 func disputed() promql.Expr {
 	words := []string{metrics.LabelSignal, metrics.LabelBad, metrics.LabelPeriod}
 	info := promql.Call("label_replace", promql.Vector(metrics.SLOInfo), promql.Str(metrics.LabelBad), promql.Str("$1"),
@@ -131,16 +131,16 @@ func exporterAlerts(opt Options) []*Alert {
 	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents, ObjectiveConflict, ProbeBroken}
 }
 
-// byNode sets the label node of each target to its node: from the scrape's own label, otherwise from the host in its
-// address.
+// byNode sets the label node of each target to the target's node. The node comes from the scrape's own label or,
+// without that label, from the host in the target's address.
 func byNode(targets promql.Expr) promql.Expr {
 	both := promql.Call("label_join", targets, promql.Str("node"), promql.Str(";"), promql.Str("node"), promql.Str(metrics.LabelInstance))
 	return promql.Call("label_replace", both, promql.Str("node"), promql.Str("$1$2"), promql.Str("node"), promql.Str(`(.+);.*|;(.*?)(:\d+)?`))
 }
 
-// exporterGone returns each exporter that answered within the hour and does not answer now: 0 if another target on its
-// node answers, 1 if the node has no other target. It leaves out exporters on nodes where no other target answers any
-// more, because the node is gone.
+// exporterGone returns each exporter that answered within the hour and does not answer now. The value is 0 if another
+// target on its node answers, and 1 if the node has no other target. If no other target of the node answers any more,
+// the node is gone, and the exporter is left out.
 func exporterGone(opt Options) promql.Expr {
 	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
 	gone := byNode(above(promql.Unless(promql.Over("max_over_time", up, hour), promql.Equal(up, promql.Num(1)), promql.On(asker...)), 0))
@@ -150,15 +150,15 @@ func exporterGone(opt Options) promql.Expr {
 		promql.Unless(gone, above(promql.Over("max_over_time", others, hour), 0), onNode)))
 }
 
-// uncounted returns the objectives for which some engine or gateway counts nothing, and why.
+// uncounted returns the objectives for which some engine or gateway counts nothing, and the reason.
 func uncounted(m *promql.Matcher) promql.Expr {
 	return promql.Equal(promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelReason}, ofModel...),
 		promql.Vector(metrics.SLOCounted, m)), promql.Num(0))
 }
 
-// fleetDown returns each fleet of at least two exporters within the hour if most exporters do not answer. It also
+// fleetDown returns each fleet of at least two exporters within the hour, if most exporters do not answer. It also
 // returns a fleet without exporters if users sent requests at the last scrape, because nodes that leave on purpose are
-// idle. renamed selects exporters that are now scraped under another job. Renamed exporters have not vanished.
+// idle. renamed selects exporters that have a new job. Such exporters have not vanished.
 func fleetDown(up, renamed promql.Expr) promql.Expr {
 	job := []string{metrics.LabelCluster, "job"}
 	fleet := promql.Ge(promql.CountBy(job, promql.Over("count_over_time", up, hour)), promql.Num(2))

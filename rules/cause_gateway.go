@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the gateway in front of the engines: the gateway is gone, or fails requests that the engines do not fail.
+// These causes are in the gateway before the engines. It is gone, or fails requests that the engines do not fail.
 var (
 	GatewayDown = &Alert{
 		Name:      "LLMGatewayDown",
@@ -35,7 +35,7 @@ var (
 		Branch: Routing,
 		Expr: promql.Unless(promql.Or(promql.And(promql.Vector(metrics.RecordedAnswersMissing), promql.CountBy(modelLabels, silentGateways())),
 			fellSilent()), above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests,
-			promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), recentWindow)), 0)), // requests that fail have arrived
+			promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), recentWindow)), 0)), // failed requests have arrived, too
 		Severity: slo.Page,
 		For:      minute,
 		Keep:     5 * minute,
@@ -57,12 +57,12 @@ var (
 	}
 )
 
-// silence is how long a model that is never silent must get no user's request before it pages.
+// silence is how long a model that is never silent must get no user's request before the alert pages.
 const silence = 6 * minute
 
-// neverSilent returns, for each model, the number of users' first tokens in two minutes that was reached for 98% of the
-// day until ten minutes ago. A number below four is left out, because a silence may then be chance. A record shorter
-// than a day cannot distinguish a broken path from a client that has finished.
+// neverSilent returns a number of users' first tokens in two minutes for each model. The model reached this number for
+// 98% of the day until ten minutes ago. Numbers below four are left out, because a silence may then be chance. A record
+// shorter than a day cannot distinguish a broken path from a client that has finished.
 func neverSilent() promql.Expr {
 	served := promql.Vector(usersServed(recentWindow))
 	return promql.And(promql.Ge(promql.Sum(modelLabels, promql.QuantileOver(0.02, promql.Offset(served, 10*minute), day)), promql.Num(4)),
@@ -70,10 +70,10 @@ func neverSilent() promql.Expr {
 }
 
 // fellSilent returns neverSilent for each model whose engines were up but got no user's request for six minutes. If
-// requests run or wait, the path works. The requests of this model may have moved to other models of the namespace.
-// They have moved if the other models get at least 1.3 times as many requests as before, and the increase is half of
-// this model's usual requests. The page lasts as long as the silence, even when the silence becomes a part of the
-// reference day.
+// requests run or wait, the path works. The requests may also have moved to other models of the namespace. This is
+// assumed if the other models get at least 1.3 times as many requests as before, and the increase is half of this
+// model's usual requests. The page lasts as long as the silence, even when the silence becomes a part of the reference
+// day.
 func fellSilent() promql.Expr {
 	got := func(ago time.Duration) promql.Expr {
 		return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(usersServed(recentWindow)), ago), silence))
@@ -90,8 +90,7 @@ func fellSilent() promql.Expr {
 
 func gatewayRole() *promql.Matcher { return promql.Eq(metrics.LabelRole, metrics.GatewayRole) }
 
-// gateways returns each metrics endpoint of a gateway, including an endpoint that does not answer but last belonged
-// to a gateway.
+// gateways returns each metrics endpoint of a gateway. It includes silent endpoints that last belonged to a gateway.
 func gateways() promql.Expr {
 	byPage := append([]string{metrics.LabelRole}, pageLabels...)
 	return carried(metrics.RecordedGateway, promql.Max(byPage, promql.Vector(metrics.EngineInfo, gatewayRole())), gatewayRole())
@@ -108,10 +107,10 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 	return promql.Mul(perPage, promql.Vector(metrics.RecordedGateway), promql.On(pageLabels...).ManyToOne(metrics.LabelRole))
 }
 
-// gatewayFailsAlone returns the failing share of a gateway's requests to a model, if it exceeds one in a hundred and
-// four times the share that the model's engines fail. The engines' share comes from their own counts, or else from the
-// gateway's. A gateway that names no model, or a model that no engine names, is compared with the engines in its
-// namespace that fail the largest share. Engines without requests fail none.
+// gatewayFailsAlone returns the failing share of a gateway's requests to a model. The share must exceed one in a
+// hundred and four times the share that the model's engines fail. The engines' share comes from their own counts, or
+// else from the gateway's. If a gateway names no model, or no engine names the model, the comparison uses the engines
+// in the gateway's namespace that fail the largest share. Engines without requests fail none.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
 	perModel, namespace := promql.On(modelLabels...), []string{metrics.LabelCluster, metrics.LabelNamespace}
 	fails := above(promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, gatewayRole())), 0.01)
@@ -123,9 +122,9 @@ func gatewayFailsAlone(window time.Duration) promql.Expr {
 	return promql.Gt(fails, times(4, engines), perModel.ManyToOne())
 }
 
-// failedAtEngines returns, of the requests that reached an engine of each model through a gateway, the share that the
-// engine failed. This share is for engines that do not count failures themselves. A gateway may count a wrong address
-// as a failure of the engine.
+// failedAtEngines returns the share of requests that an engine failed, among the requests that reached the model's
+// engines through a gateway. It is for engines that do not count failures themselves. A gateway may count a wrong
+// address as a failure of the engine.
 func failedAtEngines() promql.Expr {
 	failed := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.GatewayEngineFailures), recentWindow))
 	well := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), promql.NotRe(metrics.LabelOutcome,

@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the GPU. A slow GPU never pages, because the objective shows whether users suffer. Only a GPU that must be
-// taken out of service pages.
+// These causes are in the GPU. A slow GPU never pages, because the objective shows whether users suffer. Only a GPU
+// that must be taken out of service pages.
 var (
 	// GPUFailed is about a GPU that must leave service.
 	GPUFailed = &Alert{
@@ -24,7 +24,7 @@ var (
 		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}
-	// GPUNeedsService is about a GPU that needs a repair or a setting, but not at once.
+	// GPUNeedsService is about a GPU that needs a repair or another setting, but not at once.
 	GPUNeedsService = &Alert{
 		Name:      "LLMGPUNeedsService",
 		Branch:    Hardware,
@@ -43,7 +43,7 @@ var (
 		Split:     []Evidence{modelsOnIt},
 		Dashboard: GPUDashboard,
 	}
-	// GPULinkFault is about the connections of a GPU: NVLinks, PCIe, and the switches and the manager of their fabric.
+	// GPULinkFault is about the connections of a GPU: NVLinks, PCIe, and the fabric's switches and manager.
 	GPULinkFault = &Alert{
 		Name:      "LLMGPULinkFault",
 		Branch:    Hardware,
@@ -67,7 +67,7 @@ var (
 		},
 		Dashboard: GPUDashboard,
 	}
-	// GPUSlowed is about a GPU whose clocks are lowered, or that is busy without doing any work.
+	// GPUSlowed is about a GPU whose clocks are lowered, or that is busy without useful work.
 	GPUSlowed = &Alert{
 		Name:        "LLMGPUSlowed",
 		Branch:      Hardware,
@@ -82,7 +82,7 @@ var (
 		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}
-	// GPUUnread is about GPUs that the machine has but that cannot be read.
+	// GPUUnread is about GPUs that are in the machine but cannot be read.
 	GPUUnread = &Alert{
 		Name:      "LLMGPUUnread",
 		Branch:    Hardware,
@@ -123,17 +123,17 @@ func hardwareAlerts() []*Alert {
 	return []*Alert{GPUFailed, &muted, GPUNeedsService, GPULinkFault, GPUSlowed, GPUUnread}
 }
 
-// The meaning of a condition and its action, in the words of the verdict.
+// These are the meaning of a condition and its action, in the words of the verdict.
 const (
 	means  = `{{ with $labels.meaning }}: {{ . }}{{ else }}{{ with $labels.reason }} ({{ . | reReplaceAll "_" " " }}){{ end }}{{ end }}`
 	remedy = `{{ with $labels.action }} To do: {{ . }}.{{ end }}`
 )
 
-// told lists the labels with which an alert describes a condition.
+// told lists the labels in which an alert describes a condition.
 var told = []string{metrics.LabelReason, metrics.LabelMeaning, metrics.LabelAction}
 
-// judged returns for how many seconds each GPU, and each node, has had a condition that this alert covers. Of several
-// conditions it returns the first, so that one fault stays one alert.
+// judged returns for how many seconds each GPU, and each node, has had a condition that this alert covers. If there are
+// several conditions, it returns the first, so that one fault stays one alert.
 func judged(alert string, more ...string) promql.Expr {
 	since := promql.Call("label_replace", promql.Vector(metrics.GPUHealthCondition, promql.Eq(metrics.LabelAlert, alert)),
 		promql.Str(metrics.LabelReason), promql.Str("$1"), promql.Str(metrics.LabelCondition), promql.Str("(.*)"))
@@ -141,7 +141,7 @@ func judged(alert string, more ...string) promql.Expr {
 		promql.Sub(promql.Call("time"), promql.Max(slices.Concat(told, gpuLabels, more), since)))
 }
 
-// reason labels a GPU with the reason why an alert's expression returns it.
+// reason adds to a GPU the reason why an alert's expression returns the GPU.
 func reason(why string, e promql.Expr) promql.Expr { return labelled(e, metrics.LabelReason, why) }
 
 // firstOf returns the first reason that applies to each GPU.
@@ -153,16 +153,16 @@ func firstOf(reasons ...promql.Expr) promql.Expr {
 	return all
 }
 
-// failed returns each GPU that must leave service. A GPU counts as failed for as long as a model has been down since
-// its failure, because the model's own page stays quiet while this alert fires.
+// failed returns each GPU that must leave service. If a model has been down since the GPU failed, the GPU counts as
+// failed while the model is down. The model's own page is muted during this alert.
 func failed() promql.Expr {
 	return firstOf(judged(metrics.AnswerFailed),
 		promql.And(promql.Max(slices.Concat(told, gpuLabels), firing(metrics.AnswerFailed)),
 			promql.And(firing("LLMModelOnFailedGPU"), firing(ModelDown.Name), promql.On(modelLabels...)), promql.On(onGPULabels()...)))
 }
 
-// persistenceOff returns each GPU that the driver released repeatedly. No verdict covers this, because the exporter
-// keeps the GPUs open for as long as it runs.
+// persistenceOff returns each GPU that the driver released repeatedly. The verdict does not cover this, because a
+// running exporter keeps the GPUs open.
 func persistenceOff() promql.Expr {
 	return reason("persistence_off", promql.And(promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUPersistenceMode)), promql.Num(0)),
 		above(promql.Max(gpuLabels, promql.Over("resets", promql.Vector(metrics.GPUEnergy), day)), 1)))
@@ -171,8 +171,8 @@ func persistenceOff() promql.Expr {
 // recoveries matches the errors of an NVLink that made it recover.
 var recoveries = promql.Either(metrics.LabelType, "recovery|link_recovery_succeeded|link_recovery_failed")
 
-// linkFaults record each NVLink that recovers too often or wears out, by reason. The verdict, which covers minutes,
-// cannot show these long-term faults.
+// linkFaults records each NVLink that recovers too often or wears out, by reason. The verdict covers only minutes, so
+// it cannot show these long-term faults.
 func linkFaults() []Record {
 	recovers := above(promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...),
 		promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), day)), 2.5)
@@ -193,13 +193,13 @@ func linkFault() promql.Expr {
 // gpuLabels identify a GPU and locate it.
 var gpuLabels = []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelGPU}
 
-// uncorrectable returns the errors of each GPU's memory within the hour that ECC could not correct.
+// uncorrectable returns the errors within the hour, in each GPU's memory, that ECC could not correct.
 func uncorrectable(by []string) promql.Expr {
 	return above(promql.Sum(by, promql.Increase(promql.Vector(metrics.GPUECCErrors,
 		promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile")), hour)), 0)
 }
 
-// slowed returns, by reason, the share of five minutes in which a GPU was slowed down although no operator wanted this.
+// slowed returns, by reason, the share of five minutes in which a GPU was slowed down without an operator's intention.
 func slowed() promql.Expr {
 	counted := promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), pageWindow)
 	return promql.Max(append([]string{metrics.LabelReason}, gpuLabels...), promql.Or(counted,
@@ -207,26 +207,26 @@ func slowed() promql.Expr {
 		clockFell(counted)))
 }
 
-// clockFell returns the share of five minutes in which a busy GPU ran below half of its highest clock within the hour, if no
-// harmful reason is counted. A power limit or a setting can lower a clock that far, and dcgm-exporter counts reasons only
-// if configured.
+// clockFell returns the share of five minutes in which a busy GPU ran below half of its highest clock within the hour.
+// It applies only if no harmful reason is counted. A power limit or a setting can lower a clock that far, and
+// dcgm-exporter counts reasons only if configured.
 func clockFell(counted promql.Expr) promql.Expr {
 	sm := promql.Vector(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm"))
-	works := above(promql.Max(onGPULabels(), promql.Vector(metrics.GPUUtilization)), 0.5) // an idle GPU lowers its clock
+	works := above(promql.Max(onGPULabels(), promql.Vector(metrics.GPUUtilization)), 0.5) // an idle GPU also lowers its clock
 	low := promql.And(promql.Lt(sm, times(0.5, promql.Over("max_over_time", sm, hour))), works, promql.On(onGPULabels()...))
 	share := above(times(sampled.Seconds()/pageWindow.Seconds(), promql.Sampled("count_over_time", low, pageWindow, sampled)), 0.1)
 	return reason("low_clock", promql.Unless(promql.Max(gpuLabels, share), above(counted, 0.05), promql.On(onGPULabels()...)))
 }
 
-// servedBy joins GPU series with the models on the GPU, and keeps the labels of e in more.
+// servedBy joins GPU series with the models on the GPU. It keeps the labels of e that more lists.
 func servedBy(e promql.Expr, more ...string) promql.Expr {
 	one := promql.TopK(1, onGPULabels(), e)
 	return promql.Mul(servedOn(modelLabels), one, promql.On(onGPULabels()...).
 		ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
 }
 
-// servedOn returns the models that run on a GPU, or ran there within the hour, such as a model whose engine died with
-// the GPU. by lists labels of the model or of its replica.
+// servedOn returns the models that run on a GPU or ran there within the hour. A model's engine may have died with the
+// GPU. by lists labels of the model or of its replica.
 func servedOn(by []string) promql.Expr {
 	return promql.Max(onGPU(by), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
 }
@@ -238,19 +238,19 @@ func firing(names string, m ...*promql.Matcher) promql.Expr {
 
 func onGPU(labels []string) []string { return append([]string{metrics.LabelGPUUUID}, labels...) }
 
-// wholeModel lists the labels that an alert about a whole model shares with a ModelOnFailedGPU about that whole model:
-// neither has an instance. If a model has replicas elsewhere, each of its ModelOnFailedGPU alerts has an instance.
+// wholeModel lists the labels that an alert about a whole model shares with a ModelOnFailedGPU about the same whole model. Neither alert
+// has an instance. If a model has replicas on other GPUs, each of its ModelOnFailedGPU alerts has an instance.
 var wholeModel = append([]string{metrics.LabelInstance}, modelLabels...)
 
 // onFailedGPU returns the replicas on GPUs whose failure pages. Engines that died with their GPU no longer report where
-// they ran. The rules remember these engines for as long as their model suffers. A board that still serves while it
-// waits for weeks to be replaced does not explain a burn.
+// they ran, so the rules remember these engines while their model suffers. If a board still serves while it waits for
+// weeks to be replaced, it does not explain a burn.
 func onFailedGPU(suffers promql.Expr) promql.Expr {
 	perModel := promql.On(modelLabels...)
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),
 		promql.OrOn(suffers, firing(ModelDown.Name), perModel), perModel)
 	const gone = "lost|vanished|unresponsive|xid_.+"
-	// evaluated as often as the alert
+	// This expression is evaluated as often as the alert.
 	judged := promql.Vector(metrics.GPUHealthCondition, promql.Eq(metrics.LabelAlert, metrics.AnswerFailed),
 		promql.Re(metrics.LabelCondition, gone))
 	failed := promql.Or(promql.Max(onGPULabels(), judged), promql.Max(onGPULabels(),
@@ -258,15 +258,15 @@ func onFailedGPU(suffers promql.Expr) promql.Expr {
 	return promql.And(promql.Or(servedOn(replicaLabels), remembered), failed, promql.On(onGPULabels()...))
 }
 
-// andWholeModels adds to replicas on failed GPUs, without replica labels, the models that have no other replica.
+// andWholeModels adds the models that have no other replica to the replicas on failed GPUs, without replica labels.
 func andWholeModels() promql.Expr {
 	perModel, replicas := promql.On(modelLabels...), promql.Vector(metrics.RecordedOnFailedGPU)
 	elsewhere := promql.Unless(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour), replicas, promql.On(replicaLabels...))
 	return promql.Or(replicas, promql.Unless(promql.Max(onGPU(modelLabels), replicas), elsewhere, perModel))
 }
 
-// modelsOnIt lists the models on the alert's GPU. The models are text and not labels, so that one fault stays one
-// alert when models start or stop there.
+// modelsOnIt lists the models on the alert's GPU as text. If they were labels, one fault would become another alert
+// whenever a model starts or stops there.
 var modelsOnIt = Evidence{
 	"Models on it in the last hour",
 	promql.CountBy([]string{metrics.LabelNamespace, metrics.LabelModel},
@@ -288,8 +288,8 @@ func allThrottled() promql.Expr {
 		promql.Num(1)))
 }
 
-// crowded returns the share of the time in which other processes compute on a GPU of each model, if it is more than
-// a quarter and twice its value of the day before.
+// crowded returns the share of time in which other processes compute on a GPU of each model. The share must be more
+// than a quarter, and twice that of the day before.
 func crowded() promql.Expr {
 	return promql.Max(slices.Concat(modelLabels, gpuLabels[1:]), doubled(0.25, promql.Vector(metrics.EngineGPUOthers)))
 }
@@ -300,16 +300,16 @@ func slowedByNode() promql.Expr {
 		servedBy(newlySlowed(), metrics.LabelReason))
 }
 
-// newlySlowed returns the share of five minutes in which each GPU is slowed down. It leaves out a small share that is no
-// larger than in the hour before, because it does not explain what is new.
+// newlySlowed returns the share of five minutes in which each GPU is slowed down. It leaves out small shares that are
+// no larger than in the hour before, because they do not explain a new problem.
 func newlySlowed() promql.Expr {
 	share := promql.Vector(metrics.RecordedSlowedGPU)
 	hourBefore := promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RecordedSlowedGPU), pageWindow), hour)
 	return promql.Unless(above(share, 0.05), below(promql.Lt(share, times(2, hourBefore)), 0.2))
 }
 
-// severalOfNode returns the number of a model's slowed GPUs on each node that has more than one of them. The label gpu
-// holds how many GPUs of that node the model has.
+// severalOfNode returns the number of a model's slowed GPUs on each node with more than one of them. The label gpu is
+// the number of GPUs that the model has on that node.
 func severalOfNode() promql.Expr {
 	node := append([]string{metrics.LabelInstance}, modelLabels...)
 	all := promql.CountValues(metrics.LabelGPU, node, promql.CountBy(node, servedOn(node)))

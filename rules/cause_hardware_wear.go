@@ -5,8 +5,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// linkHours records the errors of NVLinks once an hour. NVLinks are many, and a week of raw errors would be millions of
-// samples per node.
+// linkHours records the errors of NVLinks once an hour. There are many NVLinks, and a week of raw errors would be
+// millions of samples per node.
 func linkHours() Group {
 	errors := promql.Vector(metrics.GPUNVLinkErrors, promql.Either(metrics.LabelType, "replay|crc|receive|local_integrity|effective"))
 	return Group{Name: "llm-nvlink-hours", Interval: hour, Records: []Record{{
@@ -15,9 +15,9 @@ func linkHours() Group {
 	}}}
 }
 
-// wears returns each NVLink with three times the errors of its previous six days, averaged over all recorded hours:
-// either a jump, or a rise by half each day. Days include nights, and a week includes its weekend. An NVLink needs at
-// least fifty errors, and two days to compare with. The result does not depend on how often the errors are recorded.
+// wears returns each NVLink whose errors are three times those of its previous six days, on average over all recorded
+// hours. This is a jump, or a rise by half each day. Days include nights, and a week includes its weekend. An NVLink
+// needs at least fifty errors, and two earlier days. The result does not depend on how often the errors are recorded.
 func wears() promql.Expr {
 	errors := promql.Vector(metrics.RecordedLinkErrors)
 	days := promql.Offset(errors, day)

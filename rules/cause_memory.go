@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in memory. GPU memory in use is not a cause: engines reserve it at start.
+// These causes are in memory. GPU memory in use is not a cause, because engines reserve it at start.
 var (
 	KVTransferFailures = &Alert{
 		Name:     "LLMKVTransferFailures",
@@ -70,8 +70,8 @@ var (
 
 var memoryAlerts = []*Alert{KVTransferFailures, KVOffloadSaturated, EngineMemoryLost}
 
-// leftGPU returns the share of each model that is in GPU memory. The rest is in host memory, and at least a quarter
-// more of the model was in GPU memory within the week, because a model that never fitted is not an incident.
+// leftGPU returns the share of each replica's model that is in GPU memory. The rest is in host memory. Within the week,
+// at least a quarter more of the model was in GPU memory. A model that never fitted is not an incident.
 func leftGPU() promql.Expr {
 	now := promql.Vector(metrics.ModelGPUMemory)
 	onGPU := promql.Max(replicaLabels, now)
@@ -79,8 +79,8 @@ func leftGPU() promql.Expr {
 	return promql.And(below(share, 0.95), promql.Lt(onGPU, times(0.8, promql.Max(replicaLabels, promql.Over("max_over_time", now, 7*day)))))
 }
 
-// unloaded returns the share of the last ten minutes in which an engine that loads models on demand had a model in memory,
-// if it was not there all the time.
+// unloaded returns the share of the last ten minutes in which an engine that loads models on demand had a model in
+// memory. It has no result if the model was always in memory.
 func unloaded() promql.Expr {
 	readings := func(by []string, f *metrics.Family) promql.Expr {
 		return promql.Max(by, promql.Over("count_over_time", promql.Vector(f), causeWindow))
@@ -89,11 +89,12 @@ func unloaded() promql.Expr {
 		promql.On(pageLabels...).ManyToOne()), 0.95)
 }
 
-// strandedCacheClue names the clue of a cache that is full of requests that no longer run. An engine that waits for room stands still.
+// strandedCacheClue names the clue of a KV cache that is full of requests that no longer run. An engine that waits for room makes no
+// progress.
 const strandedCacheClue = "kv_stranded"
 
-// strandedCache returns how full the KV cache of each engine is that ran nothing for a moment, and kept more than half of its cache in
-// use, while requests waited.
+// strandedCache returns how full the KV cache of an engine is. The engine must have run nothing for a moment, with more
+// than half of its cache in use, while requests waited.
 func strandedCache() promql.Expr {
 	least := func(f *metrics.Family) promql.Expr {
 		return promql.Max(replicaLabels, promql.Over("min_over_time", promql.Vector(f), recentWindow))
@@ -102,9 +103,9 @@ func strandedCache() promql.Expr {
 		promql.Equal(least(metrics.RequestsRunning), promql.Num(0)))
 }
 
-// kvLeak returns how much more of a replica's KV cache is in use than two hours ago, if at this rate the cache is full
-// within two hours. Peaks do not count. The lowest use of an hour must have grown in each of the two hours, although no
-// more requests ran.
+// kvLeak returns how much more of a replica's KV cache is in use than two hours ago, if the cache would be full within
+// two hours at this rate. Peaks do not count. The lowest use of an hour must have grown in each of the two hours,
+// although no more requests ran.
 func kvLeak() promql.Expr {
 	least := func(f *metrics.Family, ago time.Duration) promql.Expr {
 		return promql.Max(replicaLabels, promql.Over("min_over_time", promql.Offset(promql.Vector(f), ago), hour))
@@ -117,8 +118,8 @@ func kvLeak() promql.Expr {
 		promql.Gt(least(metrics.RequestsRunning, 0), promql.Add(times(1.1, least(metrics.RequestsRunning, 2*hour)), promql.Num(1))))
 }
 
-// kvResized returns each replica whose KV cache lost a tenth or more within the hour, if no setting explains it, as
-// the exporter saw it. An engine that starts takes what memory is left.
+// kvResized returns each replica whose KV cache became a tenth or more smaller within the hour, according to the
+// exporter. No change of a setting may explain this. An engine that starts takes the remaining memory.
 func kvResized() promql.Expr {
 	at := promql.Max(append([]string{metrics.LabelOld, metrics.LabelNew}, replicaLabels...),
 		promql.Vector(metrics.EngineConfigChanged, promql.Eq(metrics.LabelSetting, string(metrics.SettingKVCacheTokens))))
@@ -130,7 +131,7 @@ var tierLabels = append([]string{metrics.LabelTier}, replicaLabels...)
 
 func sameTier() []*promql.Matcher { return same(tierLabels...) }
 
-// perMinute returns the recent increase of a counter per minute, absent where it did not increase.
+// perMinute returns the recent increase of a counter per minute. It has no result if there was no increase.
 func perMinute(by []string, counter promql.Expr) promql.Expr {
 	return above(promql.Mul(promql.Sum(by, promql.Rate(counter, causeWindow)), promql.Num(60)), 0)
 }
@@ -141,7 +142,7 @@ func increasing(f *metrics.Family) promql.Expr {
 }
 
 // lostTransfers returns the KV transfers per finished request that failed or were never fetched. The decode engine
-// counts transfers that failed, the prefill engine transfers that were never fetched; an engine may report only one
+// counts failed transfers. The prefill engine counts transfers that were never fetched. An engine may report only one
 // of the two.
 func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 	lost := func(over func(promql.Expr, time.Duration) promql.Expr) promql.Expr {
@@ -156,8 +157,8 @@ func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 }
 
 // saturatedTier returns each KV cache tier that transfers pin. If the engine does not report pinning, it returns each
-// tier that refuses more tokens than it stores. Refusals do not count where pinning is reported, because some engines
-// refuse every block that they see for the first time.
+// tier that refuses more tokens than it stores. If pinning is reported, refusals do not count, because some engines
+// refuse every block at its first occurrence.
 func saturatedTier(m ...*promql.Matcher) promql.Expr {
 	pinned := promql.Max(tierLabels, promql.Over("min_over_time", promql.Vector(metrics.KVTierPinned, m...), 5*minute))
 	refused := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierRefused, m...), causeWindow))
@@ -182,7 +183,7 @@ func preempting(window time.Duration, m ...*promql.Matcher) promql.Expr {
 		above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Preemptions, m...), window)), 5))
 }
 
-// awaited returns the number of adapters that requests need at each replica that swaps, and in the label reason the
+// awaited returns the number of adapters that requests need at each replica that swaps. The label reason has the
 // adapter with the most running requests.
 func awaited() promql.Expr {
 	used := promql.Max(append([]string{metrics.LabelLora}, replicaLabels...),

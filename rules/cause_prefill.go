@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes that delay the first token although no request waits: more prompt tokens to compute.
+// These causes delay the first token although no request waits. There are more prompt tokens to compute.
 var (
 	PrefixHitCollapse = &Alert{
 		Name:   "LLMPrefixHitCollapse",
@@ -33,8 +33,8 @@ var (
 
 var prefillAlerts = []*Alert{PrefixHitCollapse}
 
-// fewerHits returns the hit ratio as a multiple of the usual ratio, if it is below a half. The multiple is left out if
-// prompts find about as many tokens as usual and are only longer.
+// fewerHits returns the hit ratio as a multiple of the usual ratio, if it is below a half. If prompts hit about as many
+// tokens as usual and are only longer, there is no result.
 func fewerHits() promql.Expr {
 	hits := against("prefix_hits")
 	return promql.Unless(below(hits, 0.5), promql.Ge(promql.Mul(hits, against("prompt_tokens")), promql.Num(0.7)))

@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes that only a client sees: a model that does not answer although its metrics endpoint does, and faults between
-// client and engine.
+// Only a client sees these causes. A model does not answer although its metrics endpoint does, or there are faults
+// between client and engine.
 var (
 	ProbeFailing = &Alert{
 		Name:     "LLMProbeFailing",
@@ -62,8 +62,8 @@ var (
 			above(promql.Sum(probeLabels, promql.Increase(promql.Vector(metrics.ProbeRequests), 15*minute)), 0),
 			above(promql.Sum(probeLabels, promql.Increase(promql.Vector(metrics.ProbeRequests, answered()), 15*minute)), 0)))),
 			promql.Vector(metrics.RecordedUnanswered), promql.On(metrics.LabelCluster, metrics.LabelModel, metrics.LabelServer)),
-			promql.Equal(promql.Max(atPage, promql.Vector(metrics.EngineUp)), promql.Num(0)), promql.On(atPage...)), // LLMEngineDown says so
-			promql.Equal(promql.Max(probeLabels, promql.Vector(metrics.ProbeEngineAsked)), promql.Num(0)), promql.On(probeLabels...))), // left alone
+			promql.Equal(promql.Max(atPage, promql.Vector(metrics.EngineUp)), promql.Num(0)), promql.On(atPage...)), // LLMEngineDown reports this
+			promql.Equal(promql.Max(probeLabels, promql.Vector(metrics.ProbeEngineAsked)), promql.Num(0)), promql.On(probeLabels...))), // not probed
 		Severity: slo.Ticket,
 		For:      5 * minute,
 		Scope:    []string{metrics.LabelModel, metrics.LabelServer},
@@ -84,7 +84,7 @@ var (
 	}
 )
 
-// Label sets of probes: one probe, its target, and the exporter that sends it.
+// These label sets identify one probe, its target, and the exporter that sends it.
 var (
 	probeLabels  = append([]string{metrics.LabelCluster, metrics.LabelInstance}, metrics.ProbeLabels...)
 	placeLabels  = []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelModel, metrics.LabelServer}
@@ -94,7 +94,7 @@ var (
 	namedModel   = []string{metrics.LabelCluster, metrics.LabelModel} // probes have no namespace
 )
 
-// broken matches the outcomes of requests to which a server replied without a complete answer.
+// broken matches the outcomes of requests to which a server replied with an incomplete answer.
 func broken() *promql.Matcher {
 	return promql.Either(metrics.LabelOutcome, string(metrics.ProbeServerError+"|"+metrics.ProbeEmpty+"|"+metrics.ProbeInStreamError+"|"+
 		metrics.ProbeTruncated))
@@ -110,10 +110,10 @@ func answered() *promql.Matcher {
 	return promql.Either(metrics.LabelOutcome, string(metrics.ProbeOK)+"|"+string(metrics.ProbeWrongAnswer))
 }
 
-// probeGroup runs twice a minute, so that a model that hangs pages within two and a half minutes. The last good request
+// probeGroup runs twice a minute, so that a hanging model pages within two and a half minutes. The last good request
 // began just before the hang. The next request begins 66 s later (a minute and a tenth) and times out after 10 s. A
-// second later, another request begins, which takes 10 s and confirms the failure: 87 s. A scrape shows the failure
-// within 30 s, and an evaluation reads it within another 30 s: 147 s.
+// second later, another request begins, which takes 10 s and confirms the failure. This makes 87 s. A scrape shows the
+// failure within 30 s, and an evaluation reads it within another 30 s. This makes 147 s.
 func probeGroup() Group {
 	return Group{
 		Name: "llm-cause-probe", Interval: Interval / 2,
@@ -127,12 +127,12 @@ func probeGroup() Group {
 	}
 }
 
-// unanswered returns each address at which a model answers nobody: two requests in a row of one exporter failed, or one
-// request each of two exporters, and no other exporter gets an answer there. A single exporter must be credible: a
-// server replied, or the exporter has had answers elsewhere for two minutes (when its own fault ends, the next probe may be
-// a minute away) or, if it probes only one address, it reads the metrics endpoints of the model's engines. If all requests of this exporter to several addresses get no reply, its own network
-// is the first suspect. An engine whose metrics endpoint is also down has its own alert, and other engines take its
-// load. A gateway that dies takes its model with it.
+// unanswered returns each address at which a model answers nobody. Two requests in a row of one exporter failed, or one request of each of
+// two exporters, and no other exporter gets an answer there. A single exporter must be credible. It is credible if a server replied, or if
+// it has had answers at other addresses for two minutes, because the next probe may be a minute away after the exporter's own fault ends.
+// An exporter that probes only one address must read the metrics endpoints of the model's engines. If none of an exporter's requests to
+// several addresses gets a reply, its own network is the first suspect. If an engine's metrics endpoint is also down, this has its own
+// alert, and other engines take the load. If a gateway dies, its model is unreachable.
 func unanswered() promql.Expr {
 	failed := promql.Vector(metrics.RecordedProbeFailures)
 	addresses := func(e promql.Expr) promql.Expr {
@@ -157,9 +157,9 @@ func unanswered() promql.Expr {
 		promql.And(nobody, answeredBefore), down, promql.On(atPage...)))
 }
 
-// probeFailures counts the requests in a row that failed at each address. Probes wait as users do if an engine has a
-// queue, or had one within two minutes, or if first tokens take half as long as the default timeout of probes.
-// Objectives already count such waits, so these failures prove nothing.
+// probeFailures counts the consecutive failed requests at each address. It leaves out probes that wait as long as users
+// do. This happens if an engine has a queue, or had a queue within two minutes, or if first tokens take half as long as
+// the default timeout of probes. Objectives already count such waits, so these failures prove nothing.
 func probeFailures() promql.Expr {
 	computes := func(f *metrics.Family) promql.Expr {
 		return above(promql.Sum(atPage, promql.Rate(promql.Vector(f), recentWindow)), 0)
@@ -170,7 +170,7 @@ func probeFailures() promql.Expr {
 	return promql.Unless(promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures)), queues, promql.On(atPage...))
 }
 
-// recentlyUp returns whether metrics endpoints answered at every scrape of two minutes. After an engine has come back,
+// recentlyUp returns whether metrics endpoints answered at every scrape of two minutes. When an engine has come back,
 // the last probe's result may be a minute old.
 func recentlyUp() promql.Expr {
 	return promql.Over("min_over_time", promql.Vector(metrics.EngineUp), 2*minute)
@@ -185,8 +185,8 @@ func serving() promql.Expr {
 	return promql.CountBy(namedModel, promql.And(awake, settled, promql.On(pageLabels...)))
 }
 
-// unlessAsleep leaves out models that had an engine within the day but have no serving engine now: they are down, asleep
-// or scaled to zero.
+// unlessAsleep leaves out models that had an engine within the day but have no serving engine now. They are down,
+// asleep or scaled to zero.
 func unlessAsleep(e promql.Expr) promql.Expr {
 	known := promql.CountBy(namedModel, promql.Over("last_over_time", promql.Vector(metrics.RecordedReplicas), day))
 	return promql.Unless(e, promql.Unless(known, promql.Vector(metrics.RecordedServing)), promql.On(namedModel...))
@@ -197,8 +197,8 @@ func withNamespace(e promql.Expr) promql.Expr {
 	return promql.Mul(e, promql.Vector(metrics.RecordedProbed), promql.On(placeLabels...).ManyToOne(metrics.LabelNamespace))
 }
 
-// probedIn returns 1 for each probed address, with the namespace of the engine there. If the probe does not know
-// the engine's namespace, the result has the common namespace of all engines of the model, if there is one.
+// probedIn returns 1 for each probed address, with the namespace of the engine there. If the probe does not know this
+// namespace, the result has the common namespace of all engines of the model, if there is one.
 func probedIn() promql.Expr {
 	one := func(by []string, e promql.Expr) promql.Expr {
 		return promql.Add(times(0, promql.CountBy(by, e)), promql.Num(1))
@@ -243,9 +243,9 @@ func probesWait() promql.Expr {
 		promql.Max(modelLabels, promql.Vector(metrics.RequestsWaiting)), promql.On(modelLabels...))
 }
 
-// latePerProbe returns each address at which a client waits three times as long for the first token as the engine
-// reports, and at least a tenth of a second longer, or gets most answers in one piece. The reference is the engine at the
-// address or, behind a gateway, all engines of the model.
+// latePerProbe returns each address with late first tokens at the client. A client waits three times as long as the
+// engine reports, and at least a tenth of a second longer, or gets most answers in one piece. The comparison uses the
+// engine at the address or, behind a gateway, all engines of the model.
 func latePerProbe() promql.Expr {
 	client := promql.Vector(metrics.RecordedProbeTTFT)
 	late := func(client promql.Expr, engine []string) promql.Expr {

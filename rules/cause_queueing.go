@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// ClientsGiveUp fires when most requests end without a first token because the clients have left, or many more than usual
+// ClientsGiveUp fires when clients leave most requests before the first token, or when many more requests than usual
 // end in mid-answer. Only objectives with count_aborts count such requests.
 var ClientsGiveUp = &Alert{
 	Name:   "LLMClientsGiveUp",
@@ -16,7 +16,7 @@ var ClientsGiveUp = &Alert{
 	Expr: promql.Or(givenUp(), above(promql.Vector(metrics.RecordedWithoutToken), 0.05), behindStandstill(),
 		promql.Max(modelLabels, promql.Vector(metrics.RecordedSuspect, promql.Eq(metrics.LabelClue, "cut_short")))),
 	Severity:    slo.Page,
-	For:         2 * minute, // an interrupted load test stays visible for the length of the window
+	For:         2 * minute, // an interrupted load test stays visible for the whole window
 	Keep:        5 * minute,
 	Scope:       []string{metrics.LabelModel},
 	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}, {EngineStalled, modelLabels}, {ModelOnFailedGPU, modelLabels}},
@@ -35,9 +35,9 @@ var ClientsGiveUp = &Alert{
 
 var queueingAlerts = []*Alert{ClientsGiveUp}
 
-// givenUp returns the share of each model's requests on which clients gave up within two minutes. The share must exceed
-// two thirds now but not the day before, and less than a third of the ended requests may have had a first token.
-// Clients that send each request twice give up on half of them. Readers who press stop already have a first token.
+// givenUp returns the share of each model's requests that clients gave up within two minutes. The share must exceed two
+// thirds now but not the day before. Less than a third of the ended requests may have had a first token. Clients that
+// send each request twice give up half of them. Readers who press stop already have a first token.
 func givenUp() promql.Expr {
 	const window = 2 * minute
 	first := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window))
@@ -49,8 +49,8 @@ func givenUp() promql.Expr {
 		above(dayBefore("aborted_before"), 1./3))
 }
 
-// cutShort returns the share of requests on which clients gave up, if it is above a third in both halves of ten minutes
-// and five times that of the day before, while first tokens come promptly.
+// cutShort returns the share of requests that clients gave up, if first tokens come promptly. The share must be above a
+// third in both halves of ten minutes, and five times that of the day before.
 func cutShort() promql.Expr {
 	given := now("aborted")
 	return promql.Unless(both(promql.Gt(above(given, 1./3), times(5, dayBefore("aborted_before"))),
@@ -58,7 +58,7 @@ func cutShort() promql.Expr {
 		promql.Or(queued(), tokenless(modelLabels)))
 }
 
-// tokenless returns the share of requests that, within ten minutes, ended well or were given up without a first token.
+// tokenless returns the share of ten minutes' requests that ended well or were given up, but had no first token.
 func tokenless(by []string) promql.Expr {
 	ended := promql.Vector(metrics.Requests, promql.NotRe(metrics.LabelOutcome,
 		slo.FailedOutcomes+"|"+string(metrics.OutcomeInvalid+"|"+metrics.OutcomeUnknown)))
@@ -67,9 +67,9 @@ func tokenless(by []string) promql.Expr {
 		promql.Sum(by, promql.Rate(ended, causeWindow)))
 }
 
-// withoutToken returns the share of each model's requests that were given up before their first token, while others
-// were served and none waited in a queue: a rank or an engine hangs, or KV cache does not arrive. The share must exceed
-// 1%, and twice the share on which clients gave up the day before or usually give up. If it has fallen by a quarter
+// withoutToken returns the share of each model's requests that clients gave up before the first token, while other
+// requests were served and none waited in a queue. Then a rank or an engine hangs, or KV cache does not arrive. The
+// share must exceed 1%, and twice the usual share and that of the day before. If the share has fallen by a quarter
 // within five minutes, clients no longer give up.
 func withoutToken() promql.Expr {
 	share := now("without_token")
@@ -83,8 +83,8 @@ func withoutToken() promql.Expr {
 		promql.Or(promql.Unless(waited, held, promql.On(modelLabels...)), fell))
 }
 
-// behindStandstill returns withoutToken for models with a rank or an engine that makes no progress. A balancer that
-// prefers engines with few requests sends few requests to a hung engine.
+// behindStandstill returns withoutToken for models with a rank or an engine that makes no progress. A hung engine gets
+// few requests from a balancer that considers the number of requests.
 func behindStandstill() promql.Expr {
 	return promql.And(promql.Vector(metrics.RecordedWithoutToken), above(promql.Vector(metrics.EngineWithoutProgress), pageWindow.Seconds()),
 		promql.On(modelLabels...))
@@ -104,8 +104,8 @@ func heldBack(reasons string, window time.Duration) promql.Expr {
 		promql.On(replicaLabels...).ManyToOne()), 0.5)
 }
 
-// slowTier returns how many seconds each replica loads KV cache from a tier for a request, if that takes a quarter of a second
-// and a third of the time to the first token.
+// slowTier returns how many seconds each replica loads KV cache from a tier for a request. This must take a quarter of
+// a second, and a third of the time to the first token.
 func slowTier(window time.Duration) promql.Expr {
 	loads := promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.KVTierTransferTime,
 		promql.Ne(metrics.LabelOperation, string(metrics.Store))), window))
@@ -117,16 +117,15 @@ func slowTier(window time.Duration) promql.Expr {
 func waiting() promql.Expr { return promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)) }
 
 // queued returns each model whose ended requests waited for a third of the time to their first token, if that time is
-// at least a quarter of a second. These times show queues that last for seconds, and are seldom there when the engine
-// is read.
+// at least a quarter of a second. These times show queues that last for seconds and that a scrape seldom sees.
 func queued() promql.Expr {
 	first := promql.Sum(modelLabels, promql.Vector(meanIn(recentWindow), ofStage(metrics.StageFirstToken)))
 	return both(above(now(QueueShare), 1./3), above(first, 0.25))
 }
 
 // moreArrive returns the arriving requests as a multiple of the usual number, unless no request waits or is refused.
-// The excess must be more than chance explains, which means more than three standard deviations of the number that
-// usually arrives in the window.
+// The increase must be more than chance explains: more than three standard deviations of the number that usually
+// arrives in the window.
 func moreArrive() promql.Expr {
 	more := promql.Sub(against("arrivals"), promql.Num(1))
 	arrived := promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.RequestsArrived, answersUsers), recentWindow))

@@ -32,8 +32,8 @@ var ReleaseRegression = &Alert{
 
 var releaseAlerts = []*Alert{ReleaseRegression}
 
-// slower returns how long tokens of each model take, as a multiple of the day before: at least 1.5 or, with many
-// requests and no more than usual, at least 1.2.
+// slower returns how long tokens of each model take, as a multiple of the day before. The multiple is at least 1.5.
+// With many requests, but no more than usual, it is at least 1.2.
 func slower() promql.Expr {
 	least := func(limit float64, where promql.Expr) promql.Expr {
 		return promql.Add(promql.Num(limit), times(0, where))
@@ -52,9 +52,9 @@ func slowerThanYesterday() Record {
 	return Record{Name: metrics.RecordedSlower, Expr: promql.Div(took(30*minute, 0), took(day, 6*hour))}
 }
 
-// changed returns each model that changed within six hours: a version appeared, a setting changed, or all engines
-// started. In the last case the engines must be warm and get no more requests than the day before. New replicas beside
-// old replicas only add capacity, and higher load alone slows engines down.
+// changed returns each model that changed within six hours. A version appeared, a setting changed, or all engines
+// started. In the last case, the engines must be warm and get no more requests than the day before. New replicas beside
+// old replicas only add capacity, and a higher load alone slows engines down.
 func changed() promql.Expr {
 	restarted := promql.Unless(below(oldest(), (6*hour).Seconds()), cold())
 	return promql.Or(promql.CountBy(modelLabels, changedWithin(6*hour)), promql.And(restarted, atMost(1.5)))
@@ -76,7 +76,7 @@ func load() promql.Expr {
 	return promql.Div(perReplica(30*minute, 0), perReplica(day, 6*hour))
 }
 
-// oldestStart returns the start time of each model's longest-running engine, and oldest its age in seconds.
+// oldestStart returns the start time of each model's longest-running engine. oldest returns its age in seconds.
 func oldestStart() promql.Expr {
 	started := promql.Mul(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
 		promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), promql.On(pageLabels...).ManyToOne())
@@ -87,8 +87,8 @@ func oldest() promql.Expr {
 	return promql.Sub(promql.Call("time"), promql.Vector(metrics.RecordedOldestStart))
 }
 
-// cold returns each model whose engines all started recently: their caches fill and their kernels compile, as after
-// every start from zero. The last half hour of such replicas does not prove anything.
+// cold returns each model whose engines all started recently. Their caches fill and their kernels compile, as after
+// every start from zero. The last half hour of such replicas proves nothing.
 func cold() promql.Expr { return below(oldest(), (45 * minute).Seconds()) }
 
 // perVersion returns the rate of a counter per version of a model, and per value of the labels in more.
@@ -105,9 +105,9 @@ func oneVersion(info promql.Expr) promql.Expr {
 	return promql.TopK(1, replicaLabels, promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), info))
 }
 
-// p95ByVersion returns the 95th percentile of a histogram per version; absent where nothing was observed.
+// p95ByVersion returns the 95th percentile of a histogram per version. It has no result without observations.
 func p95ByVersion(h *metrics.Family) promql.Expr {
-	// per runtime, because the bounds of runtimes differ
+	// The result is per runtime, because the bounds of runtimes differ.
 	perEngine := promql.Call("histogram_quantile", promql.Num(0.95), perVersion(promql.BucketsOf(h), "le", metrics.LabelRuntime))
 	return promql.Ge(promql.Max(append([]string{metrics.LabelVersion}, modelLabels...), perEngine), promql.Num(0))
 }
@@ -120,10 +120,10 @@ func failedByVersion() promql.Expr {
 }
 
 // restartedWorse returns the share of each model's engines that restarted within the hour. The share is at least a
-// half, no more requests arrive than usual, no KV cache is full, and a cold start alone does not explain the burn:
-// a quarter of an hour has passed, or the prefix cache is not merely filling again. The cache is not merely filling
-// if tokens take longer without a backlog that makes the batch large, or the queue grows although tokens take no
-// longer, or far more tokens are computed.
+// half, no more requests arrive than usual, and no KV cache is full. A cold start alone must not explain the burn. So a
+// quarter of an hour has passed, or the prefix cache is not merely filling again. It is not merely filling if far more
+// tokens are computed, or if tokens take longer without a backlog that makes the batch large. The same applies if the
+// queue grows although tokens take no longer.
 func restartedWorse() promql.Expr {
 	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
 	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
@@ -136,7 +136,7 @@ func restartedWorse() promql.Expr {
 			promql.Vector(metrics.RecordedFullCache)))
 }
 
-// restartedShare returns the share of each model's engines that started within a window, while others may have ended.
+// restartedShare returns the share of each model's engines that started within a window. Other engines may have ended.
 func restartedShare(window time.Duration) promql.Expr {
 	return promql.Div(promql.CountBy(modelLabels, promql.Max(replicaLabels,
 		promql.Over("last_over_time", promql.Vector(metrics.RecordedStarted), window))),

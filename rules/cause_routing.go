@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// ReplicaSkew fires for one replica that performs worse than its peers because of a bad node, or because of a router
-// that sends it too many requests.
+// ReplicaSkew fires for one replica that performs worse than its peers. Its node is bad, or a router sends it too many
+// requests.
 var ReplicaSkew = &Alert{
 	Name:   "LLMReplicaSkew",
 	Branch: Routing,
@@ -56,7 +56,7 @@ var routingAlerts = []*Alert{ReplicaSkew, GatewayDown, ModelUnreached, ProbeDisa
 // ten minutes.
 const skewTold = 2 * minute
 
-// skewStep is the reason for slow steps, whose value is already a mean of minutes. skewAtOnce matches the reasons
+// skewStep is the reason for slow steps, whose value is already a mean over minutes. skewAtOnce matches the reasons
 // that count at once.
 const skewStep, skewAtOnce = "step_time", skewSetting + "|" + skewStep
 
@@ -74,8 +74,8 @@ func lastingSkew() promql.Expr {
 	return promql.Max(append([]string{metrics.LabelDPRank}, replicaLabels...), lasting)
 }
 
-// prefillPassedBy returns the share of each model's requests that its prefill engines get, if it is below a twentieth. A
-// router that sends only some prompts to prefill engines has a low share at other times, too.
+// prefillPassedBy returns the share of each model's requests that its prefill engines get, if it is below a twentieth.
+// If a router sends only some prompts to prefill engines, the share is low at other times, too.
 func prefillPassedBy() promql.Expr {
 	share := func(window time.Duration) promql.Expr {
 		got := promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.RequestsArrived,
@@ -89,14 +89,14 @@ func prefillPassedBy() promql.Expr {
 // inRole adds the role to labels of replicas or models, because prefill and decode engines of a model differ by design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }
 
-// alike adds the role and the runtime, because runtimes do not count the same gaps between tokens.
+// alike adds the role and the runtime, because different runtimes count different gaps between tokens.
 func alike(labels []string) []string {
 	return append([]string{metrics.LabelRuntime}, inRole(labels)...)
 }
 
 // slowest returns the time of each replica that takes three times as long in a stage as the best comparable replica.
 // First tokens within a tenth of a second are not slow. If the work is known, the replica must also take three times as
-// long per unit of work, because a router may send more requests, or long or uncached prompts, to some replicas.
+// long per unit of work. A router may send more requests, or long or uncached prompts, to some replicas.
 func slowest(over func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.Expr {
 	took, peers := over(metrics.RecordedReplicaTime), perStage(alike(modelLabels))
 	three := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
@@ -112,8 +112,8 @@ func overCauseWindow(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("avg_over_time", promql.Vector(f, m...), causeWindow)
 }
 
-// paceGroup records the time and the work of each replica per request, and the length of its answers. The length
-// of answers varies by as much as its mean, so ten answers prove nothing.
+// paceGroup records the time and the work of each replica per request, and the length of its answers. The length of
+// answers varies by as much as its mean, so ten answers prove nothing.
 func paceGroup() Group {
 	by := alike(replicaLabels)
 	perRequest := func(what, requests promql.Expr, least float64, by []string) promql.Expr {
@@ -157,14 +157,14 @@ func paceGroup() Group {
 	}}
 }
 
-// skew records which replicas or ranks perform worse than their peers, and in which quantity.
+// skew records which replicas or ranks perform worse than their peers. by names the quantity.
 func skew(by string, e promql.Expr) Record {
 	return Record{metrics.RecordedSkew, e, map[string]string{metrics.LabelReason: by}}
 }
 
-// otherLengths returns each replica whose answers are a third or three times as long as its peers' answers, and half or
-// twice as long as its own answers the day before. Some routers send a replica different work, and some replicas do
-// only a part of the work.
+// otherLengths returns each replica whose answers differ in length from its peers' answers and from its own answers of
+// the day before. They are a third or three times as long as the peers' answers, and half or twice as long as the day
+// before. Some routers send a replica different work, and some replicas do only a part of the work.
 func otherLengths() promql.Expr {
 	own := promql.Vector(metrics.RecordedOutputTokens)
 	change := promql.Div(own, promql.Over("avg_over_time", promql.Offset(own, dayBack), hour))
@@ -182,9 +182,9 @@ func againstPeers(own promql.Expr, group []string) promql.Expr {
 	return promql.Mul(promql.Div(own, others), n, peers.ManyToOne())
 }
 
-// slowStep returns the duration of a replica's steps as a multiple of its peers' steps, with the same number of running
-// requests and on GPUs of the same name. The expression leaves out replicas whose GPU has an alert that explains the
-// slowness.
+// slowStep returns the duration of a replica's steps as a multiple of its peers' steps. The peers have the same number
+// of running requests, and GPUs of the same name. Replicas whose GPU has an alert that explains the slowness are left
+// out.
 func slowStep() promql.Expr {
 	batch := append([]string{metrics.LabelBatch, metrics.LabelGPUName}, alike(modelLabels)...)
 	known := promql.And(servedOn(replicaLabels), firing("LLMGPU.+"), promql.On(onGPULabels()...))
@@ -195,7 +195,7 @@ func slowStep() promql.Expr {
 // tooSlow is the multiple of its peers' time above which a replica is slow.
 const tooSlow = 1.2
 
-// steps returns how long the steps of a replica take with each number of running requests, with the name of its GPU where it is known.
+// steps returns how long the steps of a replica take with each number of running requests. The name of its GPU is added if known.
 func steps() promql.Expr {
 	step := promql.Avg(append([]string{metrics.LabelBatch}, alike(replicaLabels)...), promql.Vector(metrics.EngineStep))
 	names := promql.Max(append([]string{metrics.LabelGPUName}, onGPULabels()...), promql.Vector(metrics.GPUInfo))
@@ -206,7 +206,7 @@ func steps() promql.Expr {
 }
 
 // longestQueue returns each replica or rank with a real queue, well above the mean of its peers, while one peer has no
-// queue. Peers are the members of the group with the same role.
+// queue. Peers are members of the group with the same role.
 func longestQueue(window time.Duration, of, group []string, m ...*promql.Matcher) promql.Expr {
 	waiting := promql.Sum(inRole(of), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting, m...), window))
 	peers := promql.On(inRole(group)...)
@@ -232,7 +232,7 @@ func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Exp
 	return promql.Div(promql.Sum(by, promql.Rate(failed, window)), above(ended(by, window, m...), 0))
 }
 
-// failsFive returns the share of each replica's requests that fail, if five fail within one of the windows; the
+// failsFive returns the share of each replica's requests that fail, if five fail within one of the windows. The
 // shortest such window counts. In the window of an hour, one of the five requests must fail within the last five
 // minutes. Because a rate extrapolates, 4.5 counts as five.
 func failsFive(windows []time.Duration, m ...*promql.Matcher) promql.Expr {
@@ -267,8 +267,8 @@ func failsAlone() promql.Expr {
 	return promql.Gt(promql.Gt(fails, few(causeWindow)), few(recentWindow))
 }
 
-// hotReplica returns the share of a model's requests that arrive at a replica with a queue, if another replica of its role
-// has no queue, and gets less than a third as many, or two thirds of its own usual share. A replica that has just started does not count.
+// hotReplica returns the share of a model's requests that arrive at a replica with a queue. Another replica of its role must have no queue,
+// and get less than a third as many requests, or two thirds of its own usual share. A replica that has just started does not count.
 func hotReplica() promql.Expr {
 	peers := inRole(modelLabels)
 	arrive := func(by []string, within time.Duration, is ...*promql.Matcher) promql.Expr {
@@ -285,7 +285,7 @@ func hotReplica() promql.Expr {
 	return promql.Max(replicaLabels, promql.Div(hot, all, promql.On(peers...).ManyToOne()))
 }
 
-// onTheWay returns how much later first tokens are at a model's gateway than at its engines, if the difference is
+// onTheWay returns how much later first tokens are at a model's gateway than at its engines. The difference must be
 // most of their time.
 func onTheWay(window time.Duration) promql.Expr {
 	engines := promql.Sum(modelLabels, promql.Vector(meanIn(window), ofStage(metrics.StageFirstToken)))
@@ -311,8 +311,8 @@ func slowAtSteps(times float64) promql.Expr {
 		promql.On(replicaLabels...))
 }
 
-// lonelyReplica returns the slowest replica of a stage, if it takes at least three times as long as the best and at
-// most half of the replicas do.
+// lonelyReplica returns the slowest replica of a stage. It must take at least three times as long as the best replica,
+// and at most half of the replicas may do so.
 func lonelyReplica(stage string) promql.Expr {
 	slow := promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaSlow, ofStage(stage)))
 	return promql.And(promql.TopK(1, modelLabels, slow),

@@ -5,8 +5,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// causeGroups returns the groups of cause alerts, one per branch, so that a slow or broken group does not delay the
-// others.
+// causeGroups returns the groups of cause alerts. There is one group per branch, so that a slow or broken group does
+// not delay other groups.
 func causeGroups(opt Options) []Group {
 	branches := []struct {
 		branch Branch

@@ -9,21 +9,21 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Clue describes evidence that is strong enough to name where to look first. It is recorded per model, so that pages,
-// dashboards and later readers all see the same clue.
+// Clue describes evidence that is strong enough to name where to look first. The rules record clues per model, so that
+// pages, dashboards and later readers see the same clue.
 //
-// A clue is a change or a fault. A level, such as a phase's share of the time, is not a clue, because it can be just as
-// high on a healthy engine.
+// A clue is a change or a fault. A level, such as a phase's share of the time, is not a clue, because a healthy engine
+// may have the same level.
 type Clue struct {
 	// Branch names where to look.
 	Branch Branch
-	// Name holds the value of the label clue; Runbook names the alert whose runbook describes what to do.
+	// Name is the value of the label clue. Runbook names the alert whose runbook describes what to do.
 	Name, Runbook string
 	// Delays limits the clue to the requests or tokens that it delays or fails.
 	Delays Delays
 	// Unit sets how the value is printed.
 	Unit Unit
-	// Says puts the evidence into words. {value}, {engine} and {LABEL} stand for the value, the place and a label of the result.
+	// Says is the evidence in words. {value}, {engine} and {LABEL} stand for the value, the place and a label of the result.
 	Says string
 	// Query returns a value per model while the evidence is clear.
 	Query promql.Expr
@@ -32,21 +32,21 @@ type Clue struct {
 // Delays names the requests or tokens that a clue delays or fails.
 type Delays string
 
-// Values of Delays. The empty value explains all delays and failures, wherever they are counted.
+// These are the values of Delays. The empty value explains all delays and failures, at engines and at gateways.
 const (
 	AnyRequest Delays = "any_request" // late or refused at the engines
 	AnyToken   Delays = "any_token"
 	FirstToken Delays = "first_token"
 	NextToken  Delays = "next_token"
-	AtGateway  Delays = "gateway_first_token" // the first token, between the engines and the client
+	AtGateway  Delays = "gateway_first_token" // the first token is late between the engines and the client
 	Failures   Delays = "failures"            // a request that fails at once is not late
 )
 
 // QueueLong is the clue that more requests wait than run.
 const QueueLong = "queue_long"
 
-// Explain reports whether a clue explains that an objective on the signal burns. While more requests wait than run,
-// requests may fail for the same reason that makes first tokens late.
+// Explain reports whether a clue explains why an objective on the signal burns. wait means that more requests wait than
+// run. Requests may then fail for the reason that makes first tokens late.
 func (d Delays) Explain(s slo.Signal, wait bool) bool {
 	switch s {
 	case slo.Availability, slo.ProbeAvailability:
@@ -55,19 +55,19 @@ func (d Delays) Explain(s slo.Signal, wait bool) bool {
 		return d != NextToken && d != Failures
 	case slo.ITL, slo.TPOT, slo.ProbeITL:
 		return d != FirstToken && d != AtGateway && d != Failures
-	case slo.RequestDuration, slo.Events: // any delay or failure may be counted
+	case slo.RequestDuration, slo.Events: // these objectives may count any delay or failure
 	}
 	return true
 }
 
-// recentWindow is the window of clues. It is long enough for two scrapes a minute apart, and short because users
+// recentWindow is the window of clues. It is long enough for two scrapes a minute apart. It is short, because users
 // already suffer.
 const recentWindow = 2 * minute
 
 // Clues returns the clues in the order of a diagnosis. A cause comes before its consequences. Requests queue because
 // more requests arrive, because each request takes longer, or because steps are slow. A step is slow because of the
 // batch, the CPU or the GPU. Hardware comes first, then faults and changes, then changes in the requests. Waiting
-// requests come last, because they are the users' symptom.
+// requests come last, because they are the symptom that users see.
 func Clues() []Clue {
 	return slices.Concat(brokenClues(), goneClues(), wayClues(), memoryClues(), requestClues(), engineClues(), loadClues())
 }
@@ -76,7 +76,7 @@ func Clues() []Clue {
 func brokenClues() []Clue {
 	return []Clue{
 		{
-			Branch: Hardware, Name: "gpus_throttled", Runbook: "LLMGPUSlowed", Unit: Count, // there is no other GPU to move to
+			Branch: Hardware, Name: "gpus_throttled", Runbook: "LLMGPUSlowed", Unit: Count, // the model has no other GPU
 			Says:  "All GPUs of the model are slowed down, {value} of them on {instance} ({reason})",
 			Query: one(promql.And(slowedByNode(), allThrottled(), promql.On(modelLabels...))),
 		},
@@ -121,7 +121,7 @@ func brokenClues() []Clue {
 			Says:  "Version {new} was deployed in the last hour",
 			Query: newest(1, changedWithin(hour, promql.Eq(metrics.LabelSetting, string(metrics.SettingVersion)))),
 		},
-		{ // it stands before the setting that may be the reason
+		{ // before the clue about settings, because a setting may be the reason
 			Branch: Memory, Name: "kv_resized", Runbook: "LLMEngineMemoryLost", Delays: AnyRequest, Unit: Bare,
 			Says:  "The KV cache of {engine} changed from {old} to {new} tokens in the last hour",
 			Query: kvResized(),
@@ -155,7 +155,7 @@ func goneClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering in the last hour",
-			// not during a rollout, in which the engine is the next to restart
+			// A rollout is left out, because it restarts one engine after another.
 			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...)),
 		},
 		{
@@ -163,7 +163,7 @@ func goneClues() []Clue {
 			Says:  "{engine} was gone within the last five minutes",
 			Query: cameBack(),
 		},
-		{ // it stops the engine
+		{ // this fault stops the engine
 			Branch: Memory, Name: strandedCacheClue, Runbook: "LLMEngineMemoryLost", Delays: AnyRequest, Unit: Share,
 			Says:  "The KV cache of {engine} is {value} full while nothing runs, and requests wait",
 			Query: strandedCache(),
@@ -219,7 +219,7 @@ func wayClues() []Clue {
 	}
 }
 
-// memoryClues are about room for KV cache and about lost KV cache.
+// memoryClues are about too little room for KV cache, and about lost KV cache.
 func memoryClues() []Clue {
 	return []Clue{
 		{
@@ -297,12 +297,12 @@ func requestClues() []Clue {
 		{
 			Branch: Prefill, Name: "prefix_hits_fell", Runbook: "LLMPrefixHitCollapse", Delays: AnyToken, Unit: Share,
 			Says: "The prefix cache hit ratio is {value} of its usual value",
-			// caches of young engines are empty
+			// Young engines are left out, because their caches are empty.
 			Query: promql.Unless(promql.And(fewerHits(), above(usual("prefix_hits"), 0.2)),
 				promql.Ge(promql.Add(times(2, against("prefix_hits")), promql.Vector(metrics.RecordedYoung)), promql.Num(1))),
 		},
 		{
-			// not if more requests fill the tier
+			// The clue needs another reason than more requests, which also fill the tier.
 			Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
 			Says:  "The {tier} tier of {engine} stores no more KV cache",
 			Query: one(promql.Unless(promql.Vector(metrics.RecordedFullTier), above(against("arrivals"), 1.3), promql.On(modelLabels...))),
@@ -310,7 +310,7 @@ func requestClues() []Clue {
 		{
 			Branch: Prefill, Name: "prefill_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Decimal,
 			Says: "The engines compute {value} times as many tokens per request as usual",
-			// not if longer prompts, fewer cache hits, longer answers or a start explain the work
+			// Longer prompts, fewer cache hits, longer answers or a start must not explain the work.
 			Query: promql.Unless(promql.And(above(against("work"), 2), atLeast(20, recentWindow)), promql.Or(above(against("prompt_tokens"), 2),
 				fewerHits(), above(against("output_tokens"), 1.3), above(promql.Vector(metrics.RecordedYoung), 0))),
 		},
@@ -344,7 +344,7 @@ func engineClues() []Clue {
 			Says:  "{value} of the usual replicas are left",
 			Query: fewerReplicas(),
 		},
-		// compared at the same work, so the router is not the cause
+		// The comparison is at the same work, so the router is not the cause.
 		{
 			Branch: Engine, Name: "slow_decoder", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
 			Says:  "{engine} alone is slow: {value} between tokens",
@@ -396,7 +396,7 @@ func loadClues() []Clue {
 		{
 			Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
 			Says: "{value} times as many requests as usual run at once",
-			// not if requests form no batch, if the batch is at its limit, or if tokens take no longer
+			// The clue needs a batch below its limit, and tokens that take longer.
 			Query: promql.Unless(above(against("running"), 1.5), promql.Or(below(now("running"), 2), promql.Gt(waiting(), running),
 				below(against("token_time"), 1.1))),
 		},
@@ -411,7 +411,7 @@ func loadClues() []Clue {
 			Query: probesWait(),
 		},
 		{
-			// listed after a queue, because requests wait under overload before they fail
+			// This clue follows the queue, because requests under overload wait before they fail.
 			Branch: Engine, Name: "engines_fail", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
 			Says:  "The engines themselves fail {value} of requests",
 			Query: failInside(),
@@ -437,13 +437,14 @@ func loadClues() []Clue {
 // one keeps the worst series of each model, where the others are about the same engine or GPU.
 func one(e promql.Expr) promql.Expr { return promql.TopK(1, modelLabels, e) }
 
-// recently returns a rate of each model over the last two minutes or, if few requests came, over the last five.
+// recently returns a rate of each model over the last two minutes. If there were few requests, it returns the rate over the last five
+// minutes.
 func recently(of func(window time.Duration) promql.Expr) promql.Expr {
 	return promql.Or(promql.And(of(recentWindow), atLeast(10, recentWindow)), of(pageWindow))
 }
 
 // meanOf returns a mean over the requests of each model, as recently does. Fewer than five requests in five minutes
-// have no mean, because a single long prompt does not mean that prompts have become longer.
+// have no mean, because a single long prompt does not prove that prompts are longer.
 func meanOf(of func(window time.Duration) promql.Expr) promql.Expr {
 	few := promql.Lt(promql.Over("avg_over_time", promql.Vector(usersServed(recentWindow)), pageWindow),
 		promql.Num(5*recentWindow.Seconds()/pageWindow.Seconds()))
@@ -460,11 +461,11 @@ func now(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
 }
 
-// usual returns the usual value of a fact, and against the present value as a multiple of it.
+// usual returns the usual value of a fact. against returns the present value as a multiple of the usual value.
 func usual(fact string) promql.Expr   { return ofFact(metrics.RecordedUsual, fact) }
 func against(fact string) promql.Expr { return ofFact(metrics.RecordedAgainst, fact) }
 
-// ofFact selects a recorded value of a fact, or the largest of several.
+// ofFact selects a recorded value of a fact. If there are several values, it selects the largest.
 func ofFact(record *metrics.Family, fact string) promql.Expr {
 	return promql.Max(modelLabels, promql.Vector(record, promql.Either(metrics.LabelFact, fact)))
 }
@@ -474,8 +475,8 @@ func arrivals(window time.Duration) promql.Expr {
 	return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.RequestsArrived, answersUsers), window))
 }
 
-// computed returns how many tokens the engines of each model compute per second: generated tokens, and prompt tokens
-// that no cache holds. The rate shows whether the engines do more work than usual, whatever the users request.
+// computed returns how many tokens the engines of each model compute per second. These are generated tokens and
+// uncached prompt tokens. The rate shows whether the engines do more work than usual, whatever users request.
 func computed(window, ago time.Duration) promql.Expr {
 	rate := func(counter *metrics.Family) promql.Expr {
 		return promql.Sum(modelLabels, promql.Rate(promql.Offset(promql.Vector(counter), ago), window))
@@ -483,9 +484,9 @@ func computed(window, ago time.Duration) promql.Expr {
 	return promql.Add(rate(metrics.PrefillComputedTokens), rate(metrics.GenerationTokens))
 }
 
-// perFirstToken returns a rate of a model divided by its rate of first tokens. Both rates change with the work, while
-// histograms of tokens cover only requests that have ended. These histograms are used for engines that do not count
-// first tokens. A prefill and a decode engine count the same request, so only the role with the most requests counts.
+// perFirstToken returns a rate of a model divided by the model's rate of first tokens. Both rates change with the work,
+// but histograms of tokens cover only ended requests. These histograms are used for engines that do not count first
+// tokens. A prefill and a decode engine count the same request, so only the role with the most requests counts.
 func perFirstToken(tokens promql.Expr, ended *metrics.Family, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr { return promql.Rate(promql.Offset(e, ago), window) }
 	requests := promql.OrOn(rate(promql.CountOf(metrics.TimeToFirstToken, computes)), rate(promql.CountOf(ended, computes)),
@@ -493,8 +494,8 @@ func perFirstToken(tokens promql.Expr, ended *metrics.Family, window, ago time.D
 	return promql.Div(tokens, above(promql.Max(modelLabels, promql.Sum(inRole(modelLabels), requests)), 0))
 }
 
-// tokenTime returns the mean time between the tokens of each model, from the shortest window that has tokens, so that a
-// step that has become slow shows at once. If Prometheus scrapes once a minute, a minute is too short.
+// tokenTime returns the mean time between the tokens of each model, from the shortest window that has tokens. So a slow
+// step shows at once. If Prometheus scrapes once a minute, a window of a minute is too short.
 func tokenTime() promql.Expr {
 	in := func(window time.Duration) promql.Expr {
 		return promql.Vector(meanIn(window), ofStage(metrics.StageNextToken))

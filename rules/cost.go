@@ -5,19 +5,19 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Values of labels of OpenCost's series, as in its pkg/inferencecost.
+// These are values of labels of OpenCost's series, from its pkg/inferencecost.
 const (
 	costAllocation = "allocation"
 	costUsage      = "usage"
 	costIdle       = "__idle__"
 )
 
-// generatedCounts is how many prompt tokens a generated token counts as, if the time of the phases is not observed:
+// generatedCounts is how many prompt tokens a generated token counts as, if the time of the phases is unknown. It is
 // OpenCost's default.
 const generatedCounts = 2.5
 
-// costGroup records what models cost, with OpenCost's names and formulas, from the prices in the exporters' configuration.
-// Without a price it records nothing but two ratios.
+// costGroup records what models cost, with OpenCost's names and formulas, from the prices in the exporters'
+// configuration. Without a price, it records only two ratios.
 func costGroup(opt Options) Group {
 	basis := func(b string) map[string]string { return map[string]string{metrics.LabelCostBasis: b} }
 	g := Group{Name: "llm-cost", Interval: Interval, Records: []Record{
@@ -31,13 +31,13 @@ func costGroup(opt Options) Group {
 			above(promql.Vector(metrics.RecordedPromptTokens), 0), promql.On(modelLabels...))},
 	}}
 	g.Records = append(g.Records, perMillion()...)
-	if opt.Tier == Single { // it reads series that shards do not record
+	if opt.Tier == Single { // this record reads series that shards do not record
 		g.Records = append(g.Records, Record{Name: metrics.RecordedWastedCost, Expr: latePrice()})
 	}
 	return g
 }
 
-// priceOfGPU returns the price of each GPU: the price of its product or, without one, the price of all other products.
+// priceOfGPU returns the price of each GPU. This is the price of its product or, without such a price, the price of all other products.
 func priceOfGPU() promql.Expr {
 	gpu := promql.Max(append([]string{metrics.LabelGPUName}, onGPULabels()...), promql.Vector(metrics.GPUInfo))
 	price := func(labels []string, m *promql.Matcher) promql.Expr {
@@ -55,7 +55,7 @@ func idlePrice() promql.Expr {
 	return promql.Call("label_replace", idle, promql.Str(metrics.LabelModel), promql.Str(costIdle), promql.Str(""), promql.Str(""))
 }
 
-// worked returns the price of each GPU for the share of the last five minutes in which it worked.
+// worked returns the price of each GPU for the share of the last five minutes in which the GPU worked.
 func worked() promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedGPUHour),
 		promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), pageWindow)), promql.On(onGPULabels()...))
@@ -79,8 +79,8 @@ func promptTime() promql.Expr {
 		spent(promql.Re(metrics.LabelStage, "prefill|decode"))), 1), 0)
 }
 
-// perMillion records the price of a million tokens: of all tokens, of prompts and of answers. Prompts and answers share
-// the price as prefill and decode share the time or, if the time is not observed, by number of tokens.
+// perMillion records the price of a million tokens, of all tokens, of prompts and of answers. Prompts and answers share the price in
+// proportion to the times of prefill and decode. If these times are unknown, they share it by number of tokens.
 func perMillion() []Record {
 	const hourly = 1e6 / 3600
 	perSecond := func(tokens promql.Expr) promql.Expr {

@@ -7,10 +7,10 @@ import (
 )
 
 // Counted returns the increase of an event counter per model and objective in a window, as the rules read it from raw
-// counters. A program that counts events itself evaluates the rules with its own numbers in place of this expression.
+// counters. A program that counts events itself evaluates the rules with its own numbers instead of this expression.
 func Counted(f *metrics.Family, window slo.Duration) promql.Expr { return source{}.events(f, window) }
 
-// CountedTile returns the increase of an event counter in five minutes, which budgets add up: see Counted.
+// CountedTile returns the increase of an event counter in five minutes. Budgets add up these increases: see Counted.
 func CountedTile(f *metrics.Family) promql.Expr { return source{}.tile(f) }
 
 // CountedRequests returns the requests of a model in RequestWindow, by their first tokens: see Counted.
