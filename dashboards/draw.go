@@ -20,7 +20,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// draw returns an empty panel of a kind, with the options that only this kind has.
+// draw returns an empty panel of a kind, with the kind's own options.
 func (w writer) draw(p Panel) dashboard.Panel {
 	out := *dashboard.NewPanel()
 	out.Type = string(p.Kind)
@@ -47,9 +47,9 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		if p.Named {
 			o.TextMode = common.BigValueTextModeName
 		}
-		if p.Queries[0].Legend != "" { // if several values share the space, the worst must not be the smallest
+		if p.Queries[0].Legend != "" { // if several values share the space, the worst value must not be the smallest on the screen
 			o.Orientation = common.VizOrientationHorizontal
-			if !p.Named { // one value alone would lose its name
+			if !p.Named { // a single value without this option would lose its name
 				o.TextMode = common.BigValueTextModeValueAndName
 			}
 			o.Text = &common.VizTextDisplayOptions{TitleSize: new(13.0), ValueSize: new(16.0)}
@@ -74,7 +74,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		o := table.NewOptions()
 		o.ShowHeader = true
 		if slices.ContainsFunc(p.Columns, func(c Column) bool { return c.Texts != nil && slices.Contains(p.Wrapped, c.Title) }) {
-			o.CellHeight = new(common.TableCellHeightLg) // two lines, because a row's height fits its labels, not the texts that replace them
+			o.CellHeight = new(common.TableCellHeightLg) // two lines; Grafana ignores the texts that replace labels
 		}
 		if p.SortBy == "" {
 			o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(false)}}
@@ -84,7 +84,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		if len(p.Queries) > 1 {
 			out.Transformations = append(out.Transformations, dashboard.DataTransformerConfig{Id: "merge", Options: map[string]any{}})
 		}
-		if p.SortBy != "" { // before the field is dropped or renamed
+		if p.SortBy != "" { // before this field is dropped or renamed
 			out.Transformations = append(out.Transformations, dashboard.DataTransformerConfig{
 				Id:      "sortBy",
 				Options: map[string]any{"sort": []any{map[string]any{"field": p.SortBy, "desc": p.Descending}}},
@@ -98,7 +98,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 
 func drawTimeline(out *dashboard.Panel, p Panel) {
 	o := statetimeline.NewOptions()
-	// rows of 12 pixels, below the title and above axis, legend and pages
+	// The rows have 12 pixels each, below the title and above axis, legend and pages.
 	o.ShowValue, o.MergeValues, o.RowHeight, o.PerPage = common.VisibilityModeAuto, new(true), 0.9, new(float64((38*p.Height-155)/12))
 	o.Legend, o.Tooltip = common.VizLegendOptions{
 		DisplayMode: common.LegendDisplayModeList, Placement: common.LegendPlacementBottom,
@@ -134,14 +134,14 @@ func words(p Panel) (all []dashboard.DataTransformerConfig) {
 	return all
 }
 
-// podsOnly drops the namespace and cluster of a pod, because only its name fits into a legend. Engines outside
+// podsOnly drops the namespace and cluster of a pod, because a legend has room only for its name. Engines outside
 // Kubernetes have no pod, so their legend has two spaces before the address.
 var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
 	"regex":         `/(\S) \S+:\d+ \S+$/`,
 	"renamePattern": "$1",
 }}
 
-// addressOnly drops the probing node, unless the address, such as 127.0.0.1, exists on every node.
+// addressOnly drops the probing node, unless every node has the address, such as 127.0.0.1.
 var addressOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
 	"regex":         `/ ((?:\d\d?|1[013-9]\d|12[0-689]|2\d\d|[a-km-z][^ .:]*)[.:]\S+) \S+$/`,
 	"renamePattern": " $1",
@@ -150,14 +150,14 @@ var addressOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: 
 // nodeOfRow begins the names of rows that belong to a node.
 const nodeOfRow = "{{instance}} "
 
-// shortRows keeps only the name of a host and the kind of a slowdown: a row's name has two fifths of the panel, and
+// shortRows keeps only the name of a host and the kind of a slowdown. A row's name has two fifths of the panel, and
 // Grafana cuts off its beginning.
 var shortRows = []dashboard.DataTransformerConfig{
 	{Id: "renameByRegex", Options: map[string]any{"regex": `/^([A-Za-z][^ .:]*)[.:]\S+/`, "renamePattern": "$1"}},
 	{Id: "renameByRegex", Options: map[string]any{"regex": `/(_thermal|_brake)_slowdown$/`, "renamePattern": "$1"}},
 }
 
-// organize orders the columns of a table and drops the rest.
+// organize orders the columns of a table, and drops all other fields.
 func (w writer) organize(p Panel) dashboard.DataTransformerConfig {
 	names := w.names(p.Queries[0].Expr)
 	hide, at, titles := map[string]bool{"Time": true, "Value": true}, map[string]int{}, map[string]string{}
@@ -178,8 +178,8 @@ func (w writer) organize(p Panel) dashboard.DataTransformerConfig {
 	}}
 }
 
-// columnStyle sets the width, unit and texts of each column. A cell without a value stays empty; Grafana would
-// write its text for an empty table.
+// columnStyle sets the width, unit and texts of each column. A cell without a value stays empty. Otherwise Grafana
+// would write the text of an empty table into the cell.
 func columnStyle(p Panel) []dashboard.DashboardFieldConfigSourceOverrides {
 	all := make([]dashboard.DashboardFieldConfigSourceOverrides, 0, len(p.Columns))
 	for _, c := range p.Columns {
@@ -187,14 +187,14 @@ func columnStyle(p Panel) []dashboard.DashboardFieldConfigSourceOverrides {
 		if c.Width != 0 {
 			set = append(set, dashboard.DynamicConfigValue{Id: "custom.width", Value: c.Width})
 		}
-		if slices.Contains(p.Hidden, c.Title) { // where Grafana 11 and 12 look
+		if slices.Contains(p.Hidden, c.Title) { // Grafana 11 and 12 look here
 			set = append(set, dashboard.DynamicConfigValue{Id: "custom.hidden", Value: true},
 				dashboard.DynamicConfigValue{Id: "custom.hideFrom", Value: map[string]any{"viz": true, "legend": false, "tooltip": false}})
 		}
 		if c.Unit != "" {
 			set = append(set, dashboard.DynamicConfigValue{Id: "unit", Value: c.Unit})
 		}
-		if slices.Contains(p.Wrapped, c.Title) { // where Grafana 11 and 12 look
+		if slices.Contains(p.Wrapped, c.Title) { // Grafana 11 and 12 look here
 			set = append(set, dashboard.DynamicConfigValue{Id: "custom.cellOptions", Value: map[string]any{"type": "auto", "wrapText": true}},
 				dashboard.DynamicConfigValue{Id: "custom.wrapText", Value: true})
 		}
@@ -225,10 +225,10 @@ func withText(out dashboard.Panel, content string) dashboard.Panel {
 	return out
 }
 
-// legend returns a table, the worst line first, or in the order of the kinds, because people read the last and the
-// largest value more often than the line itself. In a wide panel the table is beside the lines. In a narrow panel the
-// table would leave the lines only a quarter of the width, and cut off its own numbers. Beside the name of a model, a
-// narrow panel has room for one number: a second number would be cut off within its digits.
+// legend returns a table. The worst line comes first, or the lines are in the order of the kinds, because people often
+// read only the last and the largest value. In a wide panel, the table is beside the lines. In a narrow panel, this
+// would leave only a quarter of the width for the lines, and cut off the table's numbers. Beside the name of a model, a
+// narrow panel has room for one number, because a second number would be cut off within its digits.
 func legend(p Panel) common.VizLegendOptions {
 	l := common.VizLegendOptions{
 		ShowLegend: true, DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementBottom,
@@ -272,13 +272,13 @@ func steps(all []Step) []dashboard.Threshold {
 	for i, s := range all {
 		out[i] = dashboard.Threshold{Value: new(s.At), Color: s.Colour}
 	}
-	out[0].Value = nil // the first has no lower bound
+	out[0].Value = nil // the first step has no lower bound
 	return out
 }
 
 func mappings(p Panel) []dashboard.ValueMapping {
 	var all []dashboard.ValueMapping
-	if p.Kind == Stat { // otherwise Grafana would write the reason in the colour of the lowest values, which may be the bad values
+	if p.Kind == Stat { // otherwise Grafana would write the reason in the colour of the lowest values, which may be bad
 		nothing := dashboard.NewSpecialValueMap()
 		nothing.Options.Match, nothing.Options.Result = dashboard.SpecialValueMatchNull, dashboard.ValueMappingResult{
 			Text:  &p.Empty,
@@ -298,7 +298,7 @@ func mappings(p Panel) []dashboard.ValueMapping {
 	return append(all, dashboard.ValueMapping{ValueMap: m})
 }
 
-// outcomeColours holds the colours of outcomes: requests that ended well are green, failed requests are not.
+// outcomeColours holds the colours of outcomes. Requests that ended well are green. Failed requests have other colours.
 var outcomeColours = []struct{ outcomes, colour string }{
 	{"success|stop|length|repetition|ok", green},
 	{"error|wrong_answer|empty|refused|timeout|http_5xx|in_stream_error|truncated", vermilion},
@@ -307,10 +307,10 @@ var outcomeColours = []struct{ outcomes, colour string }{
 	{"invalid|unknown|http_4xx", grey},
 }
 
-// colour sets the colours of lines: a line with a meaning has a fixed colour, and any other line the colour of its
+// colour sets the colours of lines. A line with a meaning has a fixed colour. Any other line has the colour of its
 // position, because Grafana 10 treats the names of all lines as equal. Limits are dashed and stay out of the legend. A
-// single value takes the colour of its threshold or, with a query for each value, the colour of its query's step. A
-// state takes the colour of its mapping.
+// single value has the colour of its threshold. If there is a query for each value, a value has the colour of its
+// query's step. A state has the colour of its mapping.
 func colour(p Panel, f *dashboard.FieldConfigSource) {
 	set := func(i int, properties ...dashboard.DynamicConfigValue) {
 		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
@@ -320,12 +320,12 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 	switch p.Kind {
 	case Lines:
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdPaletteClassic}
-		// otherwise the legend would explain why there is no line
+		// Otherwise the legend would explain why there is no line.
 		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
 			Matcher:    dashboard.MatcherConfig{Id: "byType", Options: "number"},
 			Properties: []dashboard.DynamicConfigValue{{Id: "noValue", Value: ""}},
 		})
-	case Timeline: // with threshold colours, Grafana would write the range of the threshold into every cell
+	case Timeline: // with threshold colours, Grafana would write the threshold's range into every cell
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: new(grey)}
 		return
 	default:

@@ -4,14 +4,14 @@ package dashboards
 type Drill struct {
 	// Moves lists the incidents that must change the panel after their onset.
 	Moves []string
-	// Still means that no other incident may move the panel, except the incidents in May, because a move would
-	// point to the wrong cause.
+	// Still means that no other incident may move the panel, because the panel would point to the wrong cause. Incidents
+	// in May are exceptions.
 	Still bool
 	May   []string
-	// Excuse explains why no incident moves the panel, or why none fills all its queries. Tests then fill the panel
-	// with invented series: see world_test.go.
+	// Excuse explains why no incident moves the panel, or why no incident gives data to all its queries. Tests then use
+	// invented series: see world_test.go.
 	Excuse string
-	// Steady means that the invented series do not change the panel either.
+	// Steady means that the panel does not even change with the invented series.
 	Steady bool
 	// Drifts explains why the panel changes without a fault.
 	Drifts string
@@ -19,14 +19,14 @@ type Drill struct {
 
 func (p Panel) movesIn(incidents ...string) Panel { p.Drill.Moves = incidents; return p }
 
-// stillElsewhere marks a panel that points only to the cause of the incidents that move it.
+// stillElsewhere marks a panel that points to one cause, so only the incidents with this cause may move it.
 func (p Panel) stillElsewhere(but ...string) Panel { p.Drill.Still, p.Drill.May = true, but; return p }
 
 func (p Panel) notDrilled(why string) Panel { p.Drill.Excuse = why; return p }
 func (p Panel) steady() Panel               { p.Drill.Steady = true; return p }
 func (p Panel) drifts(why string) Panel     { p.Drill.Drifts = why; return p }
 
-// Reasons why a panel, or one of its lines, has no data or does not change in the drill.
+// These are reasons why a panel, or one of its lines, has no data or does not change in the drill.
 const (
 	noGPU       = "the drill's GPUs do not report it"
 	noEngine    = "the drill's engines do not do it"

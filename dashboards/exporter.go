@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// exporter shows the health of the measurement itself, because a fault without a metric cannot page.
+// exporter returns the dashboard of the measurement itself, because a fault without a metric cannot page.
 func exporter() Board {
 	s := scope{byExporterCluster, byExporterNode, byNamespace, byModel, bySLO}
 	return Board{

@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// fleet returns the dashboard for planning: weeks, all models, recorded series only.
+// fleet returns the dashboard for planning. It covers weeks and all models, and reads only recorded series.
 func fleet() Board {
 	s := scope{byCluster, byNamespace, byModel}
 	return Board{
@@ -22,7 +22,7 @@ func fleet() Board {
 // onePerModel returns a query with one result per model.
 func onePerModel(e promql.Expr) Query { return Query{e, modelLegend} }
 
-// efficiencyRow shows the cost of the tokens in GPUs, money and energy.
+// efficiencyRow shows how many GPUs, how much money and how much energy the tokens cost.
 func efficiencyRow(s scope) []Panel {
 	tokens, gpuCount := s.of(metrics.RecordedGenerationTokens), s.of(metrics.RecordedModelGPUs)
 	cost := promql.Max(models, s.of(metrics.RecordedCostPerMillion, promql.Eq(metrics.LabelCostBasis, "allocation"),
@@ -61,7 +61,7 @@ func efficiencyRow(s scope) []Panel {
 	}
 }
 
-// headroomRow shows how far each model is from its limits, and the scaling of its replicas.
+// headroomRow shows how far each model is from its limits, and how its replicas scale.
 func headroomRow(s scope) []Panel {
 	running, waiting, count := s.of(metrics.RecordedRunning), s.of(metrics.RecordedWaiting), s.of(metrics.RecordedReplicas)
 	return []Panel{

@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// gpuNode shows what the GPUs of a node report, for any use of the GPUs.
+// gpuNode returns the dashboard of what the GPUs of a node report, whatever uses the GPUs.
 func gpuNode() Board {
 	s := scope{byGPUCluster, byGPUNode, byGPU}
 	return Board{
@@ -31,7 +31,7 @@ func onePerGPU(e promql.Expr, parts string) Query {
 	return Query{e, strings.TrimSpace("gpu {{gpu}} "+parts) + " {{instance}}"}
 }
 
-// ofNode returns a limit that hardly changes and is alike on all GPUs of a node. It stays out of the legend.
+// ofNode returns a limit that hardly changes and is the same on all GPUs of a node. It stays out of the legend.
 func ofNode(fold func([]string, promql.Expr) promql.Expr, e promql.Expr, what string) Query {
 	return Query{fold(nodes, e), "limit, " + what + " " + nodeLegend}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// incident returns the dashboard that a page opens. Its rows are the questions of a diagnosis, in order.
+// incident returns the dashboard that alerts open. Its rows are the questions of a diagnosis, in order.
 func incident(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, byNode, byServedGPU, bySLO}
 	return Board{
@@ -38,8 +38,8 @@ var burns = []string{
 	"bad-release", "thermal-throttle",
 }
 
-// nowRow fits on the first screen, down to the table that names where to look: firing alerts stand beside burning
-// objectives and recent changes.
+// nowRow fits on the first screen. The screen ends with the table that names where to look first. Firing alerts stand
+// beside burning objectives and recent changes.
 func nowRow(s scope, w windows) []Panel {
 	tables := nowTables(s)
 	return slices.Concat(burnStats(s, w), []Panel{tables[0], changes(s)[0], tables[1]})
@@ -50,7 +50,7 @@ func nowTables(s scope) []Panel {
 	for _, c := range rules.Clues() {
 		does[c.Runbook] = firstLever(c.Runbook)
 	}
-	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) { // where no clue is clear
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) { // for branches without a clear clue
 		if does[a.Name] == "" {
 			does[a.Name] = firstLever(a.Name)
 		}
@@ -93,8 +93,8 @@ func nowTables(s scope) []Panel {
 	}
 }
 
-// listed returns when each firing alert of a model began, and a text that names the first place and the number of
-// further places.
+// listed returns when each firing alert of a model began. Its text names the first place, and how many more places
+// there are.
 func (s scope) listed() promql.Expr {
 	alert := by(models, "alertname", metrics.LabelSeverity, metrics.LabelBranch)
 	all := by(alert, places...)
@@ -106,7 +106,7 @@ func (s scope) listed() promql.Expr {
 		andMore(located(first, metrics.LabelReplica, metrics.LabelModel, [3]string{"$1", "$1: $2", "$1"}), metrics.LabelReplica))
 }
 
-// andMore adds to a text at how many more places an alert fires, which the label order has.
+// andMore adds to a text the number of further places at which an alert fires. This number is in the label order.
 func andMore(e promql.Expr, label string) promql.Expr {
 	e = promql.Call("label_join", e, promql.Str(label), promql.Str("|"), promql.Str(label), promql.Str(metrics.LabelOrder))
 	return replaced(replaced(e, label, "$1", label, "(.*)[|]0?"), label, "$1 and $2 more", label, "(.*)[|](.+)")
@@ -115,9 +115,9 @@ func andMore(e promql.Expr, label string) promql.Expr {
 // places lists the labels of an alert that show its place within a model or the fleet.
 var places = []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPU, metrics.LabelGPUUUID}
 
-// located writes the subject of an alert into the label "to". The label "what" may have a text. says has the words for
-// a place without a text, for a text with a place, and for a text without a place. The place is a GPU and its node, or
-// a replica or else a node.
+// located writes the subject of an alert into the label "to". The label "what" may have a text. says has three sets of
+// words: for a place without a text, for a text with a place, and for a text without a place. The place is a GPU and
+// its node, or a replica. If there is neither, the place is a node.
 func located(e promql.Expr, to, what string, says [3]string) promql.Expr {
 	args := []promql.Expr{e, promql.Str(to), promql.Str("|"), promql.Str(what)}
 	for _, l := range places {
@@ -130,10 +130,10 @@ func located(e promql.Expr, to, what string, says [3]string) promql.Expr {
 	return e
 }
 
-// burning returns a row for each model that burns or has a firing alert, and the time at which that began. The value is
-// the fastest burn. Without events the row is -1 or, while a page fires, a value that sorts first. Labels describe a
-// bad event, if there is one, and name the suspect or, without one, an alert on a cause. A condition that a healthy
-// model may also have explains nothing. All other models have no row.
+// burning returns a row for each model that burns or has a firing alert, and the time at which this began. All other
+// models have no row. The value is the fastest burn. Without events, the value is -1 or, while a page fires, a value
+// that sorts first. Labels describe a bad event, if there is one. They also name the suspect or, without a suspect, an
+// alert on a cause. A condition that a healthy model may also have explains nothing.
 func (s scope) burning() (rows, since promql.Expr) {
 	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
 	burns := promql.Max(models, promql.Gt(burn, promql.Num(1)))
@@ -168,10 +168,10 @@ func (s scope) burning() (rows, since promql.Expr) {
 			on), began, on)
 }
 
-// causes returns the alerts on causes that fire for a model or for a GPU that serves it, labelled as suspects: the
-// evidence is their name, the first place, and at how many more places or GPUs of the model they fire. A page comes before
-// suspects, which have the value 1, and a ticket after them. The page of a broken GPU comes first of all, because the
-// GPU may be why a model is down. Waiting requests are an effect of causes, so they also come after suspects.
+// causes returns the alerts on causes that fire for a model or for a GPU that serves it. They are labelled as suspects. The evidence is
+// their name, the first place, and at how many more places or GPUs of the model they fire. Pages come before suspects, which have the value
+// 1, and tickets come after suspects. The page of a broken GPU comes first, because the GPU may be why a model is down. Waiting requests
+// are an effect of causes, so they also come after suspects.
 func (s scope) causes() promql.Expr {
 	var symptoms []string
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
@@ -191,7 +191,7 @@ func (s scope) causes() promql.Expr {
 		more := promql.WithValue(metrics.LabelOrder, promql.Sub(promql.CountBy(ofModel, all), promql.Num(1)))
 		return promql.Mul(first, more, promql.On(ofModel...).ManyToOne(metrics.LabelOrder))
 	}
-	// Alerts on a GPU, an engine or the GPUs of a node do not name the model. No alert on an engine pages.
+	// Alerts on a GPU, on an engine or on the GPUs of a node do not name the model. No alert on an engine pages.
 	noModel, hardware := promql.Eq(metrics.LabelModel, ""), promql.Eq(metrics.LabelBranch, string(rules.Hardware))
 	serving := func(info *metrics.Family, key []string) promql.Expr {
 		return promql.Max(slices.Compact(slices.Sorted(slices.Values(slices.Concat(models, key)))), s.of(info))
@@ -219,15 +219,15 @@ func (s scope) causes() promql.Expr {
 	return andMore(located(all, metrics.LabelSays, "alertname", [3]string{"", "$1 fires for $2", "$1 fires"}), metrics.LabelSays)
 }
 
-// firstSuspect returns where to look first for each model: the suspect of the objective that burns most or, if
-// there is none, of another burning objective.
+// firstSuspect returns where to look first for each model. It takes the suspect of the objective that burns most.
+// Without such a suspect, it takes a suspect of another burning objective.
 func (s scope) firstSuspect(most promql.Expr) promql.Expr {
 	verdict := s.of(metrics.RecordedVerdict)
 	first := promql.OrOn(promql.And(verdict, most, promql.On(by(models, metrics.LabelSLO)...)), verdict, promql.On(models...))
 	return replaced(promql.BottomK(1, models, first), metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)")
 }
 
-// replaced writes a label from another label, if the latter matches the pattern.
+// replaced writes a label from another label, if the other label matches the pattern.
 func replaced(e promql.Expr, label, with, from, pattern string) promql.Expr {
 	return promql.Call("label_replace", e, promql.Str(label), promql.Str(with), promql.Str(from), promql.Str(pattern))
 }
@@ -277,11 +277,11 @@ func burnStats(s scope, w windows) []Panel {
 	}
 }
 
-// later stands for a time beyond the period of every budget.
+// later is a time after the end of every budget's period.
 const later = 1e9
 
 func changes(s scope) []Panel {
-	copied := func(e promql.Expr, to, text, from string) promql.Expr { return replaced(e, to, text, from, "(.+)") } // where it has a value
+	copied := func(e promql.Expr, to, text, from string) promql.Expr { return replaced(e, to, text, from, "(.+)") } // if there is a value
 	changed := promql.Call("label_join", promql.Mul(promql.Num(1000), promql.Call("max_over_time", subquery(s.rollouts(minute)))),
 		promql.Str(metrics.LabelAction), promql.Str("|"), promql.Str(metrics.LabelSetting), promql.Str(metrics.LabelOld),
 		promql.Str(metrics.LabelNew))
@@ -370,7 +370,7 @@ func splitRow(s scope, w windows) []Panel {
 	}
 }
 
-// unknown is the empty state of panels on the GPUs of a model.
+// unknown is the text of empty panels about the GPUs of a model.
 const unknown = "No GPU that is known to serve this model reports this. See Exporter health."
 
 func phaseRow(s scope) []Panel {
@@ -536,7 +536,7 @@ func changeRow(s scope) []Panel {
 	}
 }
 
-// leversRow returns the runbooks' actions, in full.
+// leversRow returns the complete actions of the runbooks.
 func leversRow() []Panel {
 	return []Panel{
 		levers("Queue, prefill, memory", "BranchQueueing", "BranchHeldBackQueue", "LLMPrefixHitCollapse", "BranchLongPrompts",
@@ -551,14 +551,14 @@ func leversRow() []Panel {
 	}
 }
 
-// levers returns the parts of runbooks that list actions, to stand beside the evidence for them. The words are the
-// runbooks' own.
+// levers returns the parts of runbooks that list actions. They stand beside the evidence for them, in the words of the
+// runbooks.
 func levers(title string, alerts ...string) Panel {
 	var b strings.Builder
 	for _, alert := range alerts {
 		page, err := runbooks.Page(alert)
 		if err != nil {
-			panic(err) // embedded at build time
+			panic(err) // cannot fail, because the file is embedded at build time
 		}
 		b.WriteString("**[" + alert + "](" + alert + ".md)** " + runbooks.Question(page) + "\n\n" + runbooks.LeversOf(page) + "\n\n")
 	}
@@ -575,7 +575,7 @@ func levers(title string, alerts ...string) Panel {
 func firstLever(alert string) string {
 	page, err := runbooks.Page(alert)
 	if err != nil {
-		panic(err) // embedded at build time
+		panic(err) // cannot fail, because the file is embedded at build time
 	}
 	text := sooner.ReplaceAllString(runbooks.LeversOf(page), "")
 	if command, ok := strings.CutPrefix(text, "```sh\n"); ok {

@@ -9,13 +9,13 @@ import (
 // columns is the width of Grafana's grid.
 const columns = 24
 
-// place arranges panels from left to right, below y, and wraps a panel that does not fit: the SDK's own layout lets it
-// overflow. All panels of a line are as high as the highest panel, except a tall panel at the end. place returns the y
-// of the next row.
+// place arranges panels from left to right, below y, and wraps a panel that does not fit, because the SDK's own layout
+// does not wrap panels. All panels of a line are as high as the highest panel, except a tall panel at the end. place
+// returns the y of the next row.
 func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
 	var x, lineHeight uint32
-	first := 0                        // of the line
-	room, until := uint32(columns), y // whether the line is beside a tall panel, and where that panel ends
+	first := 0                        // first panel of the line
+	room, until := uint32(columns), y // remaining width, and the y where the tall panel beside the lines ends
 	at := make([]dashboard.GridPos, len(panels))
 	for i, p := range panels {
 		if x+p.Width > room {
@@ -37,7 +37,7 @@ func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
 	return at, max(y+lineHeight, until)
 }
 
-// id returns the number of a panel or row. Links to single panels and bookmarks contain the number, so it depends on
+// id returns the number of a panel or row. Links to single panels and bookmarks contain this number, so it depends on
 // the panel and not on its position.
 func id(row, title string) uint32 {
 	h := fnv.New32a()

@@ -14,15 +14,15 @@ import (
 const (
 	// tag marks the dashboards of this project.
 	tag = "llm-node-exporter"
-	// eachAlert stands for the clicked alert in links to its runbook. listedAlert stands for the alert of a table's
-	// row, whose values have no labels.
+	// eachAlert stands for the clicked alert in links to the alert's runbook. listedAlert stands for the alert of a
+	// table's row, because the values of a row have no labels.
 	eachAlert   = "${__field.labels.alertname}"
 	listedAlert = "${__data.fields.alert}"
-	// eachRunbook stands for the runbook of the evidence that was clicked.
+	// eachRunbook stands for the runbook of the clicked evidence.
 	eachRunbook = "${__data.fields.runbook}"
 )
 
-// boardLinks returns the links from every dashboard to every other, which keep the time and the filters.
+// boardLinks returns the links from every dashboard to all other dashboards. The links keep the time and the filters.
 func boardLinks(style rules.Style) []dashboard.DashboardLink {
 	all := runbookIndex(style)
 	return []dashboard.DashboardLink{
@@ -40,7 +40,7 @@ func runbookIndex(style rules.Style) string {
 	return all
 }
 
-// runbookTitle returns the words of the link to the panel's runbook: the question that the runbook answers.
+// runbookTitle returns the text of the link to the panel's runbook. The text is the question that the runbook answers.
 func (p Panel) runbookTitle() string {
 	switch p.Runbook {
 	case eachAlert, listedAlert:
@@ -55,8 +55,8 @@ func (p Panel) runbookTitle() string {
 	return "Runbook: " + runbooks.Question(page)
 }
 
-// dataLinks returns the links from a value to its runbook and to the next dashboard at the same time. The labels of
-// the value narrow the filters there; the other filters stay.
+// dataLinks returns the links from a value to its runbook and to the next dashboard at the same time. There, the labels
+// of the value replace some filters. All other filters stay.
 func dataLinks(b Board, p Panel, style rules.Style) []dashboard.DashboardLink {
 	var links []dashboard.DashboardLink
 	link := func(title, url string) {
@@ -74,9 +74,9 @@ func dataLinks(b Board, p Panel, style rules.Style) []dashboard.DashboardLink {
 	return links
 }
 
-// narrowed returns the filters of a dashboard as URL parameters. It takes a value from the clicked series only if
-// all series of the panel are sure to have the label: alerts have different labels, and a namespace or a cluster
-// may be absent.
+// narrowed returns the filters of a dashboard as URL parameters. It takes a value from the clicked series only if all
+// series of the panel certainly have the label. Alerts have different labels, and a namespace or a cluster may be
+// absent.
 func narrowed(b Board, p Panel, style rules.Style) string {
 	var url strings.Builder
 	for _, v := range b.Variables {

@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// optional shows parts that only some installations have. Grafana draws even an empty row, so these rows have their own
-// dashboard.
+// optional returns the dashboard of parts that only some installations have. Grafana draws even an empty row, so these
+// rows have their own dashboard.
 func optional() Board {
 	s := scope{byCluster, byNamespace, byModel, byRuntime, byNode}
 	return Board{
@@ -175,8 +175,8 @@ func elsewhereRow(s scope) []Panel {
 	}
 }
 
-// noGateway is the empty state of panels on gateways.
+// noGateway is the text of empty panels about gateways.
 const noGateway = "No gateway here reports this."
 
-// noProbe is the empty state of panels on synthetic requests.
+// noProbe is the text of empty panels about synthetic requests.
 const noProbe = "No synthetic request is recorded here. Probes are off by default."

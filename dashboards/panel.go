@@ -12,7 +12,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Colours of the Okabe-Ito palette, which people with any colour vision can distinguish.
+// These colours are the Okabe-Ito palette, which people with any colour vision can distinguish.
 const (
 	blue      = "#0072B2"
 	sky       = "#56B4E9"
@@ -32,11 +32,11 @@ const Orange = orange
 // Vermilion marks bad values.
 const Vermilion = vermilion
 
-// Palette lists the colours of lines that have no meaning of their own.
+// Palette lists the colours of lines without a meaning.
 var Palette = []string{blue, orange, green, purple, sky, vermilion, grey}
 
-// meanings maps the beginning of a legend to the colour of lines that mean the same on every board. Other lines keep
-// the colour that Grafana assigns to their position.
+// meanings maps the beginning of a legend to the colour of lines that mean the same on every dashboard. Other lines
+// keep the colour that Grafana assigns to their position.
 var meanings = []struct{ begins, colour string }{
 	{"p50 ", sky},
 	{"p95 ", orange},
@@ -49,7 +49,7 @@ var meanings = []struct{ begins, colour string }{
 	{"may be bad", vermilion},
 }
 
-// Colour returns the colour of the query's lines; empty if their names distinguish them.
+// Colour returns the colour of the query's lines. It is empty if only their names distinguish the lines.
 func (q Query) Colour() string {
 	for _, m := range meanings {
 		if strings.HasPrefix(q.Legend, m.begins) {
@@ -59,13 +59,13 @@ func (q Query) Colour() string {
 	return ""
 }
 
-// Units, by Grafana's names.
+// These are units, with Grafana's names.
 const (
 	seconds   = "s"
-	wait      = "suffix:s" // may last minutes, for which Grafana would write 1.67 mins, but promises are in seconds
+	wait      = "suffix:s" // seconds even for minutes, because promises are in seconds and Grafana would write 1.67 mins
 	share     = "percentunit"
 	number    = "short"
-	multiple  = "suffix:x" // of what is allowed
+	multiple  = "suffix:x" // multiple of the allowed value
 	perSecond = "count:/s"
 	tokenRate = "count:tok/s"
 	requests  = "reqps"
@@ -79,8 +79,8 @@ const (
 	sinceThen = "dateTimeFromNow"
 )
 
-// nothing is the default text of a panel without data, which nobody must read as zero. A mean over no requests has no
-// value, either.
+// nothing is the default text of a panel without data. People must not read the absence of data as zero. A mean without
+// requests has no value, either.
 const nothing = "Nothing here reports this, or nothing happened. This does not mean zero."
 
 func panel(kind Kind, title, unit string, width uint32, about About, queries ...Query) Panel {
@@ -98,8 +98,8 @@ func lines(title, unit string, width uint32, about About, queries ...Query) Pane
 	return p
 }
 
-// crowded reports whether a panel has more than three lines per model: one for each of the model's parts, or several
-// queries.
+// crowded reports whether a panel has more than three lines per model. The panel has a line for each part of the model,
+// or several queries.
 func (p Panel) crowded() bool {
 	return len(p.Queries) > 3 || slices.ContainsFunc(p.Queries, func(q Query) bool {
 		return slices.ContainsFunc(labelsOf(q.Expr), func(l string) bool { return !slices.Contains(whole, l) })
@@ -112,34 +112,34 @@ func single(title, unit string, about About, queries ...Query) Panel {
 	return panel(Stat, title, unit, 4, about, queries...)
 }
 
-// listing returns a table. With several queries, it joins the rows that have the same labels; columns call their
-// values "Value #A" and so on.
+// listing returns a table. With several queries, it joins the rows that have the same labels. Columns name the values
+// "Value #A" and so on.
 func listing(title string, width uint32, about About, queries ...Query) Panel {
 	return panel(Table, title, none, width, about, queries...)
 }
 
-// status defines which value of a series of 0 and 1 means that something is wrong.
+// status defines which value of a series of 0 and 1 means a fault.
 type status struct {
 	fault int         // the value that means a fault
 	word  string      // names the fault
-	fine  string      // names its absence
-	known promql.Expr // series whose presence means that the absence of all others is no fault; nil if there are none
+	fine  string      // names the absence of the fault
+	known promql.Expr // if these series exist, the absence of all others means no fault; may be nil
 }
 
-// bad returns the status of series that are 1 where something is wrong.
+// bad returns the status of series that are 1 during a fault.
 func bad(word string) status { return status{1, word, "ok", nil} }
 
-// fires is the status of alerts: where no alert has a series, none fires if the rules record replicas. For the time
-// before the rules were installed, it is unknown which alerts would have fired.
+// fires is the status of alerts. If no alert has a series but the rules record replicas, no alert fires. Before the
+// rules were installed, it is unknown which alerts would have fired.
 func (s scope) fires() status {
 	return status{1, "firing", "none fires", s.of(metrics.RecordedReplicas)}
 }
 
-// unsaid means that nothing is reported. Without a row, a timeline could not show this.
+// unsaid is the value of a row without reports. Without such a row, a timeline could not show this.
 const unsaid = -1
 
-// timeline shows the times of faults: one row for each faulty series within the range and, below them, a row for
-// all series, which shows that nothing was wrong or that nothing is reported.
+// timeline shows the times of faults. It has one row for each faulty series within the range. Below them, a row for all
+// series shows that there was no fault, or that there were no reports.
 func timeline(title string, width uint32, about About, st status, queries ...Query) Panel {
 	worst := promql.Max
 	if st.fault == 0 {
@@ -149,7 +149,7 @@ func timeline(title string, width uint32, about About, st status, queries ...Que
 	all := make([]promql.Expr, 0, len(queries))
 	for i, q := range queries {
 		p.Queries = append(p.Queries, Query{promql.Equal(q.Expr, promql.Num(float64(st.fault))), q.Legend})
-		if a, ok := q.Expr.(*parser.AggregateExpr); ok { // which the worst value does not need
+		if a, ok := q.Expr.(*parser.AggregateExpr); ok { // the worst value does not need this aggregation
 			q.Expr = a.Expr
 		}
 		if len(queries) > 1 { // "or" drops series with equal labels
@@ -182,17 +182,18 @@ func (p Panel) low(crit, warn float64) Panel {
 	return p
 }
 
-// ranked keeps the legend in the order of the queries: values of different kinds do not compare, so the kind that matters most is first.
+// ranked keeps the legend in the order of the queries. Values of different kinds cannot be compared, so the most important kind comes
+// first.
 func (p Panel) ranked() Panel { p.Ranked = true; return p }
 
-// lowest puts the lowest lines first if no step marks bad values.
+// lowest puts the lowest lines first, if no step marks bad values.
 func (p Panel) lowest() Panel { p.LowestFirst = true; return p }
 
 func (p Panel) runbook(alert string) Panel   { p.Runbook = alert; return p }
 func (p Panel) next(d rules.Dashboard) Panel { p.Next = d; return p }
 
-// limits draws lines at values where something happens. These lines stay out of the legend. A stat has these limits in
-// grey, below its values.
+// limits draws lines at important values. These lines stay out of the legend. A stat shows these limits in grey, below
+// its values.
 func (p Panel) limits(queries ...Query) Panel { p.Limits = queries; return p }
 
 func (p Panel) empty(text string) Panel { p.Empty = text; return p }
@@ -216,9 +217,9 @@ func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, hei
 // mostLines is the number of lines of a panel that a person can distinguish.
 const mostLines = 20
 
-// drawn returns the expression of query i, of the panel's queries and limits. If the expression has many lines, it
-// selects at each moment the lines with the largest values, or the smallest where low values are bad. The choice
-// does not depend on the range, so neither a young line nor a long range leaves a line out. Limits are few.
+// drawn returns the expression of query i, of the panel's queries and limits. If the expression has many lines, drawn
+// selects at each moment the lines with the largest values. If low values are bad, it selects the smallest values. The
+// choice does not depend on the range, so a young line or a long range leaves out no line. There are few limits.
 func (p Panel) drawn(i int) promql.Expr {
 	if i >= len(p.Queries) {
 		return p.Limits[i-len(p.Queries)].Expr
@@ -233,12 +234,12 @@ func (p Panel) drawn(i int) promql.Expr {
 	return promql.TopK(mostLines/len(p.Queries), nil, e)
 }
 
-// describe returns what a person reads behind the panel's (i).
+// describe returns the text behind the panel's (i).
 func (p Panel) describe() string {
 	return p.About.What + p.omits() + "\n\n**Why:** " + p.About.Why + "\n\n**Next:** " + p.About.Next
 }
 
-// states returns the names of values. A timeline's row for all series shows why it has no other row.
+// states returns the names of values. The row for all series explains why a timeline has no other row.
 func (p Panel) states() []State {
 	if p.Kind != Timeline {
 		return p.States

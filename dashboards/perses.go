@@ -34,8 +34,8 @@ func RenderPersesResource(b Board, style rules.Style, labels map[string]string) 
 	})
 }
 
-// Perses' own types would add the modules of its server to this program. The tests check these against Perses and
-// its operator.
+// These types are our own, because Perses' types would add the modules of its server to this program. The tests compare
+// them with Perses and its operator.
 type (
 	persesSpec struct {
 		Display         persesDisplay         `json:"display"`
@@ -50,7 +50,7 @@ type (
 		Name        string `json:"name"`
 		Description string `json:"description,omitempty"`
 	}
-	// persesKind holds a plugin, a variable, a panel, a layout or a query: a kind and its spec.
+	// persesKind is a plugin, a variable, a panel, a layout or a query. Each has a kind and a spec.
 	persesKind struct {
 		Kind string `json:"kind"`
 		Spec any    `json:"spec"`
@@ -100,8 +100,8 @@ func (w writer) perses() persesSpec {
 	return s
 }
 
-// variablesPerses returns the filters. There is no filter for the data source: the default data source of the
-// project answers.
+// variablesPerses returns the filters. The data source needs no filter, because the default data source of the project
+// answers.
 func (w writer) variablesPerses() []persesKind {
 	all := make([]persesKind, 0, len(w.Variables))
 	for _, v := range w.Variables {
@@ -122,9 +122,9 @@ func (w writer) panelPerses(p Panel) persesPanel {
 	if p.Kind == Text {
 		return out
 	}
-	out.Display.Description += "\n\n**Empty:** " + p.Empty // Perses has no text for "no data"
+	out.Display.Description += "\n\n**Empty:** " + p.Empty // Perses has no text for empty panels
 	all := slices.Concat(p.Queries, p.Limits)
-	if p.Kind == Stat { // whose queries have no colours of their own, so a limit would be drawn like a good or a bad value
+	if p.Kind == Stat { // queries of a stat have no colours, so a limit would look like a good or a bad value
 		all = p.Queries
 	}
 	for i, q := range all {
@@ -144,7 +144,7 @@ func (w writer) panelPerses(p Panel) persesPanel {
 	return out
 }
 
-// worded names the default objectives in words where a legend names the objective: Perses cannot rename a series.
+// worded gives default objectives a name in words if a legend names the objective, because Perses cannot rename a series.
 func worded(e promql.Expr, q Query) promql.Expr {
 	if !strings.Contains(q.Legend, "{{"+metrics.LabelSLO+"}}") {
 		return e
@@ -157,7 +157,7 @@ func worded(e promql.Expr, q Query) promql.Expr {
 	return e
 }
 
-// onward links to another dashboard of the project at the same time with the same filters.
+// onward returns links to another dashboard of the project, with the same time and filters.
 func (w writer) onward(to rules.Dashboard) persesLink {
 	var url strings.Builder
 	url.WriteString(string(to) + "?start=$__from&end=$__to")
@@ -167,7 +167,7 @@ func (w writer) onward(to rules.Dashboard) persesLink {
 	return persesLink{Name: titles[to], URL: url.String(), RenderVariables: true}
 }
 
-// runbooks links to all runbooks.
+// runbooks returns a link to all runbooks.
 func (w writer) runbooks() persesLink {
 	return persesLink{Name: "Runbooks", URL: runbookIndex(w.style), TargetBlank: true}
 }
@@ -192,7 +192,7 @@ func (w writer) pluginPerses(p Panel) persesKind {
 	case Lines, Heatmap:
 	}
 	unit := p.Unit
-	if p.Kind == Heatmap { // Perses draws heatmaps only from native histograms, so each bucket has a line
+	if p.Kind == Heatmap { // Perses draws heatmaps only from native histograms, so each bucket is a line
 		unit = perSecond
 	}
 	axis := fields{"format": formatPerses(unit)}
@@ -245,8 +245,8 @@ func mappingsPerses(p Panel) []persesKind {
 	return all
 }
 
-// columnsPerses returns the settings of a table, which shows its columns only. A table of several queries has a row per
-// set of labels.
+// columnsPerses returns the settings of a table. The table shows only its columns. With several queries, the table has
+// a row per set of labels.
 func (w writer) columnsPerses(p Panel) fields {
 	spec := fields{"density": "compact", "defaultColumnHidden": true}
 	if len(p.Queries) > 1 {
@@ -291,7 +291,7 @@ func textsPerses(of map[string]string) []fields {
 	return all
 }
 
-// formatPerses returns the closest unit; Perses has no custom units.
+// formatPerses returns the closest unit, because Perses has no custom units.
 func formatPerses(unit string) fields {
 	switch unit {
 	case seconds, wait:

@@ -16,17 +16,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Grafana's own variables are not PromQL. Expressions contain these stand-ins, which cannot occur otherwise, and
-// printing replaces them with the variables.
+// Grafana's own variables are not PromQL, so expressions contain these stand-ins. The stand-ins cannot occur otherwise.
+// When an expression is printed, the variables replace them.
 const (
 	rateInterval = 7919 * time.Millisecond
 	wholeRange   = 7907 * time.Millisecond
 )
 
-// standsFor returns the stand-in for the value of a severity, which each installation may name.
+// standsFor returns the stand-in for the value of a severity, because each installation may choose this value.
 func standsFor(s slo.Severity) string { return "the severity " + s.String() }
 
-// named writes the values of severities, as patterns.
+// named replaces stand-ins by the values of severities, as patterns.
 func named(query string, severities map[slo.Severity]string) string {
 	for s, value := range severities {
 		query = strings.ReplaceAll(query, strconv.Quote(standsFor(s)), strconv.Quote(regexp.QuoteMeta(value)))
@@ -40,14 +40,14 @@ func forGrafana(e promql.Expr) string {
 		"[$__range:1m]").Replace(e.String())
 }
 
-// View replaces Grafana's own variables for a reader without Grafana.
+// View has the values of Grafana's own variables, for readers without Grafana.
 type View struct {
-	// Range is how far back the lines go, Step the time between two of their points, Rate the window of rates.
+	// Range is the length of the lines in time. Step is the time between two of their points. Rate is the window of rates.
 	Range, Step, Rate time.Duration
 }
 
-// PromQL writes one query of a panel for Prometheus, with the board's variables at their defaults. i counts the panel's
-// queries, then its limits.
+// PromQL writes one query of a panel for Prometheus, with the dashboard's variables at their defaults. i counts the
+// panel's queries first, then its limits.
 func (b Board) PromQL(p Panel, i int, v View) string {
 	values := []string{"$__rate_interval", model.Duration(v.Rate).String(), "$__range", model.Duration(v.Range).String()}
 	for _, filter := range b.Variables {
@@ -56,9 +56,9 @@ func (b Board) PromQL(p Panel, i int, v View) string {
 	return strings.NewReplacer(values...).Replace(named(forGrafana(promql.AnyHistograms(p.drawn(i))), rules.Style{}.WithDefaults().Severities))
 }
 
-// Label sets that results are grouped by, and their legends. In a legend, the place of a missing label stays empty.
+// These are the label sets that group results, and their legends. A missing label leaves its place in a legend empty.
 var (
-	// of a model.
+	// These are label sets of a model.
 	whole = []string{
 		metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO, metrics.LabelRole,
 		metrics.LabelPeriod,
@@ -83,7 +83,7 @@ func by(set []string, more ...string) []string {
 	return append(slices.Clip(set), more...)
 }
 
-// over returns a / b, absent where b is 0: a share of nothing is not 0.
+// over returns a / b. It has no result if b is 0, because a share of nothing is not 0.
 func over(a, b promql.Expr) promql.Expr {
 	return promql.Div(a, promql.Gt(b, promql.Num(0)))
 }
@@ -93,13 +93,13 @@ func shareOf(a, b promql.Expr) promql.Expr {
 	return promql.Call("clamp_max", over(a, b), promql.Num(1))
 }
 
-// inPeriod keeps times to exhaustion that lie within the budget's period: longer times do not matter.
+// inPeriod keeps times to exhaustion within the budget's period, because longer times do not matter.
 func (s scope) inPeriod(e promql.Expr) promql.Expr {
 	return promql.Le(e, promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod)), promql.On(metrics.ModelSLOLabels...).ManyToOne())
 }
 
-// subquery returns an expression at each minute of a range that is as long as the reader's and ends at each point.
-// Marks last for five minutes.
+// subquery returns an expression at each minute of a range. The range is as long as the reader's range, and ends at
+// each point. Marks last for five minutes.
 func subquery(e promql.Expr) *parser.SubqueryExpr {
 	return &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: wholeRange, Step: minute}
 }
@@ -110,8 +110,8 @@ func seen(which string, labels []string, e promql.Expr) promql.Expr {
 	return promql.Mul(promql.Num(1000), fold(labels, promql.Call(which+"_over_time", subquery(promql.Call("timestamp", e)))))
 }
 
-// sinceDay returns when a present series began, within a day: the last moment before which it was absent for a
-// minute, however long the reader's range is. A series that existed all day began at or before the start of that day.
+// sinceDay returns when a present series began, within a day, whatever the reader's range. The series began when it was
+// last absent for a minute. If it existed all day, it began at or before the start of that day.
 func sinceDay(labels []string, e, before promql.Expr) promql.Expr {
 	at := func(which string, e promql.Expr) promql.Expr {
 		return promql.Call(which+"_over_time", &parser.SubqueryExpr{
@@ -122,18 +122,18 @@ func sinceDay(labels []string, e, before promql.Expr) promql.Expr {
 	return promql.Mul(promql.Num(1000), promql.OrOn(at("max", promql.Unless(e, before)), at("min", e), promql.On(labels...)))
 }
 
-// between returns the worst value of a series between two points of a graph, so that a long range hides no peak.
+// between returns the worst value of a series between two points of a graph, so that a long range does not hide peaks.
 func between(e promql.Expr) promql.Expr { return promql.Over("max_over_time", e, rateInterval) }
 
-// begins keeps the first point of a mark, which lasts for five minutes.
+// begins keeps the first point of a mark, because a mark lasts for five minutes.
 func begins(mark promql.Expr) promql.Expr { return promql.Unless(mark, promql.Offset(mark, minute)) }
 
-// serving keeps the GPUs that run a selected model, or did within the hour.
+// serving keeps the GPUs that run a selected model, or ran one within the hour.
 func (s scope) serving(e promql.Expr) promql.Expr {
 	return promql.And(e, promql.Max(onGPU, s.of(metrics.RecordedServedGPU)), promql.On(onGPU...))
 }
 
-// perGPU folds a family per GPU and leaves out MIG instances: the whole GPU includes them.
+// perGPU folds a family per GPU. It leaves out MIG instances, because the whole GPU includes them.
 func (s scope) perGPU(f *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	if f.HasLabel(metrics.LabelGPUInstance) {
 		more = append(more, promql.Eq(metrics.LabelGPUInstance, ""))
@@ -146,8 +146,8 @@ func (s scope) gpuRate(f *metrics.Family, more ...string) promql.Expr {
 	return s.rate(by(gpus, more...), f)
 }
 
-// lastHour returns the growth of a counter within an hour, or its whole value if the counter began within the hour. It
-// reads four samples for each point, whereas increase reads all samples of the hour.
+// lastHour returns the growth of a counter within an hour. If the counter began within the hour, it returns the whole
+// value. It reads four samples for each point, while increase reads all samples of the hour.
 func (s scope) lastHour(labels []string, f *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	now := promql.Sum(labels, s.of(f, more...))
 	before := promql.Sum(labels, promql.Offset(s.of(f, more...), hour))
@@ -169,8 +169,8 @@ func labelled(e promql.Expr, label, value string) promql.Expr {
 	return promql.Call("label_replace", e, promql.Str(label), promql.Str(value), promql.Str(""), promql.Str(""))
 }
 
-// key and keyAtEnd match the parts of a text beside an underscore of a key: the text is a key, or ends with one in
-// parentheses. NVML's own names, in capitals, are no keys.
+// key and keyAtEnd match the parts of a text beside an underscore of a key. The text is a key, or ends with a key in
+// parentheses. NVML's own names, which are in capitals, are not keys.
 const (
 	key      = "(.*[a-z0-9])_([a-z0-9].*)"
 	keyAtEnd = "(.*[(].*)_(.*[)])"
@@ -184,7 +184,7 @@ func spaced(e promql.Expr, label, pattern string) promql.Expr {
 	return e
 }
 
-// ranked adds the rank of a label's value to sort by: the names of the values would sort by the alphabet. Values that are
+// ranked adds the rank of a label's value, because the names of the values would sort alphabetically. Values that are
 // not listed come last.
 func ranked(e promql.Expr, label string, values ...string) promql.Expr {
 	e = labelled(e, metrics.LabelOrder, strconv.Itoa(1+len(values)))
@@ -194,7 +194,7 @@ func ranked(e promql.Expr, label string, values ...string) promql.Expr {
 	return e
 }
 
-// limitOf returns the threshold of the objectives on a signal: the line to compare a latency with.
+// limitOf returns the threshold of the objectives on a signal, as a line to compare latencies with.
 func (s scope) limitOf(signal string) Query {
 	info := promql.Vector(metrics.SLOInfo, append(s.where(metrics.SLOInfo), promql.Eq(metrics.LabelSignal, signal))...)
 	of := []string{metrics.LabelCluster, metrics.LabelSLO}
@@ -203,8 +203,8 @@ func (s scope) limitOf(signal string) Query {
 		promql.Max(of, info), promql.On(of...)), "limit of {{slo}}"}
 }
 
-// labelsOf returns the labels that all results of an expression are sure to have: a link can take these labels from
-// the clicked series.
+// labelsOf returns the labels that all results of an expression certainly have. A link can take these labels from the
+// clicked series.
 func labelsOf(e promql.Expr) []string {
 	switch e := e.(type) {
 	case *parser.AggregateExpr:

@@ -20,10 +20,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Render writes a dashboard in the classic schema, as Grafana 10 and newer load it from a file. Grafana's SDK
-// leaves out some parts, and Render fills them in: ids of panels and rows, positions that wrap, refIds, the data
-// source of panel and query, the tooltip and legend, and the annotation that Grafana itself adds when somebody
-// saves.
+// Render writes a dashboard in the classic schema, as Grafana 10 and newer load it from a file. Render adds the parts
+// that Grafana's SDK leaves out: ids of panels and rows, positions that wrap, refIds, the data source of panel and
+// query, the tooltip and legend, and the annotation that Grafana itself adds when a person saves.
 func Render(b Board, style rules.Style) ([]byte, error) {
 	return encode(writer{b, style.WithDefaults()}.board())
 }
@@ -66,7 +65,7 @@ func (w writer) board() dashboard.Dashboard {
 		for i, p := range r.Panels {
 			panels = append(panels, w.panel(r, p, at[i]))
 		}
-		if r.Collapsed { // panels are nested in the row, and take no space until it is opened
+		if r.Collapsed { // panels are nested in the row, and take no space until a reader opens the row
 			row.Panels, end = panels, y+1
 		}
 		d.Panels = append(d.Panels, dashboard.PanelOrRowPanel{RowPanel: &row})
@@ -149,7 +148,7 @@ func (w writer) names(e promql.Expr) map[string]string {
 	return names
 }
 
-// legend returns the legend of a query; without a legend, its lines have the panel's title.
+// legend returns the legend of a query. Without a legend, the lines of the query have the panel's title.
 func (w writer) legend(p Panel, q Query) string { return w.renamed(q.Expr, cmp.Or(q.Legend, p.Title)) }
 
 // renamed renames the labels in a text about an expression.
@@ -163,7 +162,7 @@ func (w writer) renamed(e promql.Expr, text string) string {
 // runbookLink matches a link from one runbook to another, by file name.
 var runbookLink = regexp.MustCompile(`\]\((\w+)\.md\)`)
 
-// Markdown returns the text of the panel, whose links to runbooks have the style's addresses.
+// Markdown returns the text of the panel. Its links to runbooks have the style's addresses.
 func (p Panel) Markdown(style rules.Style) string {
 	return runbookLink.ReplaceAllStringFunc(p.Text, func(link string) string {
 		return "](" + style.Runbook(runbookLink.FindStringSubmatch(link)[1]) + ")"
@@ -190,12 +189,12 @@ func (w writer) variables() []dashboard.VariableModel {
 	return list
 }
 
-// valuesOf returns the query for the values of a variable that the preceding filters leave.
+// valuesOf returns the query for the values of a variable that remain after the preceding filters.
 func (w writer) valuesOf(v variable) string {
 	return "label_values(" + w.offered(v).String() + ", " + w.style.Label(v.label) + ")"
 }
 
-// offered selects the series that have the values of a variable that the preceding filters leave.
+// offered selects the series with the values of a variable that remain after the preceding filters.
 func (w writer) offered(v variable) promql.Expr {
 	return promql.Rename(promql.Vector(v.from, w.Variables.until(v.from, v.name)...), w.style.Labels)
 }

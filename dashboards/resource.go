@@ -2,7 +2,7 @@ package dashboards
 
 import "github.com/llm-node-exporter/llm-node-exporter/rules"
 
-// object holds a custom resource, or a resource of Perses, which has a project and no version.
+// object is a custom resource, or a resource of Perses. A resource of Perses has a project and no version.
 type object struct {
 	APIVersion string         `json:"apiVersion,omitempty"`
 	Kind       string         `json:"kind"`
@@ -16,11 +16,11 @@ type objectMetadata struct {
 	Labels  map[string]string `json:"labels,omitempty"`
 }
 
-// fields holds a part of a resource whose schema depends on a plugin.
+// fields is a part of a resource. Its schema depends on a plugin.
 type fields = map[string]any
 
 // RenderGrafanaResource writes a dashboard in the classic schema as the custom resource of Grafana's operator, with
-// labels. The operator puts it into a folder of each Grafana that has the labels in grafanas.
+// labels. The operator puts the dashboard into a folder of each Grafana that has the labels in grafanas.
 func RenderGrafanaResource(b Board, style rules.Style, folder string, labels, grafanas map[string]string) ([]byte, error) {
 	content, err := Render(b, style)
 	if err != nil {

@@ -8,19 +8,19 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// AllValue is the value of a variable for "All". It is .*, not .+, because .+ hides series without the label: engines
-// outside Kubernetes have no namespace, and a single Prometheus sets no cluster.
+// AllValue is the value of a variable for "All". It is .*, because .+ hides series without the label. Engines outside
+// Kubernetes have no namespace, and a single Prometheus sets no cluster.
 const AllValue = ".*"
 
 // variable describes a filter of a dashboard.
 type variable struct {
-	// name is the variable's name, title its name for people, label the label to match.
+	// name is the variable's name, title is its name for people, and label is the label to match.
 	name, title, label string
-	// from is the source of the values, a family with few series.
+	// from is a family with few series, from which the values come.
 	from *metrics.Family
 }
 
-// The filters. Alerts link with these names: see rules.Style.
+// These are the filters. Alerts link with these names: see rules.Style.
 var (
 	byCluster   = variable{metrics.LabelCluster, "Cluster", metrics.LabelCluster, metrics.EngineInfo}
 	byNamespace = variable{metrics.LabelNamespace, "Namespace", metrics.LabelNamespace, metrics.EngineInfo}
@@ -38,17 +38,17 @@ var (
 	byExporterNode    = variable{"node", "Node", metrics.LabelInstance, metrics.ConfigReloadSuccess}
 )
 
-// scope holds the filters of a dashboard. Its methods build selectors that obey every filter whose label the series
-// has, so a panel cannot forget one.
+// scope holds the filters of a dashboard. Its methods build selectors that apply every filter whose label the series
+// have, so no panel can forget a filter.
 type scope []variable
 
-// where returns the matchers of all filters that apply to a family, and the given matchers.
+// where returns the matchers of all filters that apply to a family, followed by the given matchers.
 func (s scope) where(f *metrics.Family, more ...*promql.Matcher) []*promql.Matcher {
 	return append(s.until(f, ""), more...)
 }
 
-// until returns the matchers of the filters before the named filter, because a filter offers only values that the
-// earlier filters leave.
+// until returns the matchers of the filters before the named filter. A filter offers only values that remain after the
+// earlier filters.
 func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 	var m []*promql.Matcher
 	for _, v := range s {
@@ -61,7 +61,7 @@ func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 		values := "$" + v.name
 		if f == metrics.Alerts || f == metrics.AlertsForState || f == metrics.RecordedVerdict || f == metrics.RecordedEvidence ||
 			f.Owner == metrics.Probe {
-			values += "|" // series without the label concern more than the selection, so they are included
+			values += "|" // series without the label concern more than the selection, so they are included, too
 		}
 		m = append(m, promql.Re(v.label, values))
 	}
@@ -93,8 +93,8 @@ func (s scope) buckets(h *metrics.Family, more ...*promql.Matcher) promql.Expr {
 		promql.On(replicas...).ManyToOne(metrics.LabelVersion))
 }
 
-// quantile returns a quantile of a histogram. It never averages quantiles: it sums the buckets of each engine first.
-// The bounds of two engines differ, so a sum over both would be meaningless; the worse engine's quantile counts.
+// quantile returns a quantile of a histogram. It sums the buckets of each engine first, and never averages quantiles.
+// The bounds of two engines differ, so a sum over both would be meaningless. The quantile of the worse engine counts.
 func (s scope) quantile(q float64, by []string, h *metrics.Family) promql.Expr {
 	return worstOf(q, by, s.buckets(h))
 }
@@ -103,8 +103,8 @@ func worstOf(q float64, by []string, buckets promql.Expr) promql.Expr {
 	return promql.Max(by, promql.Call("histogram_quantile", promql.Num(q), promql.Sum(slices.Concat([]string{"le"}, bounded, by), buckets)))
 }
 
-// distribution returns a histogram's recorded buckets per model, or the buckets that replicas report, of the engine
-// with the most observations.
+// distribution returns a histogram's recorded buckets per model. Otherwise it returns the buckets that replicas report,
+// of the engine with the most observations.
 func (s scope) distribution(recorded, h *metrics.Family) promql.Expr {
 	ofMost := func(buckets, count promql.Expr) promql.Expr {
 		most := promql.TopK(1, nil, promql.Sum(bounded, count))
@@ -114,7 +114,7 @@ func (s scope) distribution(recorded, h *metrics.Family) promql.Expr {
 	return s.perModel(ofMost(s.of(recorded), s.of(recorded, infinite)), ofMost(s.buckets(h), s.buckets(h, infinite)))
 }
 
-// quantiles returns the three quantiles that a person compares, of a histogram whose buckets are recorded.
+// quantiles returns the three quantiles that people compare, of a histogram whose buckets are recorded.
 func (s scope) quantiles(recorded, h *metrics.Family) []Query {
 	of := func(q float64) promql.Expr {
 		return s.perModel(s.recordedQuantile(q, recorded), s.quantile(q, models, h))
@@ -138,9 +138,9 @@ func (s scope) mean(by []string, h *metrics.Family) promql.Expr {
 	return over(s.spent(by, h), s.count(by, h))
 }
 
-// perModel returns the recorded series per model. Once a node or a runtime is chosen, it returns the series that
+// perModel returns the recorded series per model. When a node or a runtime is chosen, it returns the series that
 // replicas report, because recorded series lack these labels. Only one of the two is read. "All" also matches series
-// without the label; a chosen value does not.
+// without the label, but a chosen value does not.
 func (s scope) perModel(recorded, exported promql.Expr) promql.Expr {
 	var chosen strings.Builder
 	for _, v := range s {
@@ -152,8 +152,8 @@ func (s scope) perModel(recorded, exported promql.Expr) promql.Expr {
 		promql.Where(exported, promql.NotRe(metrics.LabelChosen, chosen.String())))
 }
 
-// recordedQuantile returns a quantile per model from recorded buckets: for weeks, and for questions about models
-// rather than replicas.
+// recordedQuantile returns a quantile per model from recorded buckets. It is for weeks, and for questions about models
+// instead of replicas.
 func (s scope) recordedQuantile(q float64, buckets *metrics.Family) promql.Expr {
 	return worstOf(q, models, s.of(buckets))
 }

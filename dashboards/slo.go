@@ -12,7 +12,7 @@ import (
 // spends lists the incidents of the drill that spend a visible part of a month's budget.
 var spends = []string{"traffic-burst", "bad-release", "thermal-throttle"}
 
-// objectives returns the dashboard of a month: which models meet their objectives. It reads recorded series only.
+// objectives returns the dashboard of a month. It shows which models meet their objectives, and reads only recorded series.
 func objectives(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, bySLO}
 	return Board{
@@ -28,11 +28,11 @@ func objectives(w windows) Board {
 	}
 }
 
-// objectiveLegend names an objective of a model, and whether it is counted at the gateway.
+// objectiveLegend names an objective of a model, and shows whether the gateway counts it.
 const objectiveLegend = "{{slo}} " + modelLegend + " {{role}}"
 
-// recorded returns the smallest recorded part of a period, unless the whole period is recorded. A larger share of that
-// part may be bad than the objective allows, because the budget is for the whole period.
+// recorded returns the smallest recorded part of a period, unless the whole period is recorded. In that part, the share
+// of bad events may be larger than the objective allows, because the budget is for the whole period.
 func (s scope) recorded() promql.Expr {
 	period := promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod))
 	part := promql.Div(s.of(metrics.RecordedHistory), period, promql.On(metrics.ModelSLOLabels...).ManyToOne())
@@ -100,7 +100,7 @@ func budgetRow(s scope) []Panel {
 	}
 }
 
-// burnRow shows the windows that page, and those that open a ticket.
+// burnRow shows the windows that page, and the windows that open a ticket.
 func burnRow(s scope, w windows) []Panel {
 	burn := func(p slo.WindowPair) Query {
 		return Query{s.of(metrics.Window(metrics.RecordedBurn, p.Long.String())), objectiveLegend}

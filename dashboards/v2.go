@@ -13,8 +13,7 @@ import (
 )
 
 // RenderV2 writes a dashboard as a resource of Grafana's API in the v2 schema, which Grafana 13 loads from files. It
-// reuses the classic panels: options and field configuration are the same in both schemas, and only their place
-// differs.
+// reuses the classic panels. Options and field configuration are the same in both schemas, but at different places.
 func RenderV2(b Board, style rules.Style) ([]byte, error) {
 	w := writer{b, style.WithDefaults()}
 	d, err := w.v2()
@@ -71,7 +70,7 @@ func panelV2(classic dashboard.Panel) (*dashboardv2.PanelKind, error) {
 		t := target.(prometheus.Dataquery)
 		query := dashboardv2.NewPanelQueryKind()
 		query.Spec.RefId = *t.RefId
-		t.RefId, t.Datasource = nil, nil // v2 stores them beside the query
+		t.RefId, t.Datasource = nil, nil // v2 has them beside the query
 		query.Spec.Query = queryV2(t)
 		out.Spec.Data.Spec.Queries = append(out.Spec.Data.Spec.Queries, *query)
 	}
@@ -146,7 +145,7 @@ func (w writer) annotationsV2() []dashboardv2.AnnotationQueryKind {
 	return all
 }
 
-// recode converts a part of the classic schema to the same part of v2, whose types differ only in name.
+// recode converts a part of the classic schema to the same part of v2. Their types differ only in name.
 func recode(from, to any) error {
 	content, err := json.Marshal(from)
 	if err != nil {

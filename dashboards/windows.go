@@ -9,9 +9,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// windows selects the burn-rate windows that panels show from the windows that an installation's rules record.
+// windows are the burn-rate windows that panels show. They are chosen from the windows of an installation's rules.
 type windows struct {
-	// fast is the pair that pages first, patient the longest paging pair, and slow the longest of all pairs.
+	// fast is the pair that pages first. patient is the longest paging pair, and slow is the longest of all pairs.
 	fast, patient, slow slo.WindowPair
 }
 
@@ -24,7 +24,7 @@ func windowsOf(pairs []slo.WindowPair) windows {
 	return windows{pages[0], pages[len(pages)-1], all[len(all)-1]} // slo.CheckWindowPairs requires a pair that pages
 }
 
-// paging returns the windows in which a reader can see that a page will come, shortest first. The windows of five
+// paging returns the windows that show early that a page will come. The shortest comes first. The windows of five
 // minutes and an hour are recorded for any window pairs.
 func (w windows) paging() []string {
 	all := []string{"5m", "1h"}
@@ -42,7 +42,7 @@ func factor(p slo.WindowPair) float64 {
 	return max(1, f)
 }
 
-// firesAt returns the line above which a pair fires.
+// firesAt returns the line of the threshold at which a pair fires.
 func (s scope) firesAt(p slo.WindowPair) Query {
 	does := "pages"
 	if p.Severity == slo.Ticket {

@@ -1,7 +1,7 @@
 package metrics
 
-// An engine's reports about the requests that it serves. A series exists only where the engine reports the number:
-// absent means "not reported", never zero.
+// These families are an engine's reports about the requests that it serves. A series exists only if the engine reports
+// the number. An absent series means "not reported", and never zero.
 var (
 	TimeToFirstToken = Engine.histogram("llm_engine_time_to_first_token_seconds",
 		"Time from arrival of a request at the engine to its first output token (TTFT).", EngineLabels)
@@ -23,7 +23,7 @@ var (
 	RequestGenerationTokens = Engine.histogram("llm_engine_request_generation_tokens",
 		"Generated tokens per request.", EngineLabels)
 
-	// Plain counters of sums and counts, for means: a database may store histograms in two ways, but counters in one.
+	// These plain counters of sums and counts are for means. A database may store histograms in two ways, but stores counters in one way.
 	StageTime = Target.counter("llm_engine_stage_seconds_total",
 		"Time that requests spent in a stage: first_token, next_token (between two tokens), queue, prefill, decode or request. It is the sum "+
 			"of the stage's histogram or, without histograms, the engine's own counter. next_token sums all gaps between tokens, or the mean gap "+
@@ -324,7 +324,7 @@ var (
 		TargetLabels, with(LabelMetric, LabelSource))
 )
 
-// The stages that rules distinguish by name, as values of the label stage.
+// These stages have a name in the rules, as values of the label stage.
 const (
 	StageFirstToken = "first_token"
 	StageNextToken  = "next_token"
@@ -336,8 +336,8 @@ var stages = map[*Family]string{
 	RequestGenerationTokens: "output",
 }
 
-// Stage returns, for a histogram whose sum and count are also plain counters, the value of their label stage and the
-// counter of the sum. It is empty for all others.
+// Stage is for histograms whose sum and count are also plain counters. It returns the value of the counters' label
+// stage, and the counter of the sum. It is empty for all other histograms.
 func (f *Family) Stage() (stage string, sum *Family) {
 	if f == RequestPromptTokens || f == RequestGenerationTokens {
 		return stages[f], StageTokens

@@ -1,6 +1,6 @@
 package metrics
 
-// The exporter's reports about itself, besides the standard process, Go and build-info metrics.
+// These are the exporter's reports about itself, besides the standard process, Go and build-info metrics.
 var (
 	CollectorDuration = Exporter.gauge(Max, "llm_exporter_collector_duration_seconds",
 		"Duration of the last run of a collector.", with(LabelCollector))

@@ -1,16 +1,16 @@
 package metrics
 
-// Labels of gateways' series. Clients and configurations choose the values, so only the first values of each are kept
-// per metrics page; all others count as other.
+// These labels are on gateways' series. Clients and configurations choose the values, so only the first values on each
+// metrics page are kept. All other values count as other.
 const (
 	LabelCode     = "code"     // HTTP status that the client got, or "other"
 	LabelRoute    = "route"    // route, pool, service or path of the request
-	LabelTenant   = "tenant"   // who sent the request, as the gateway names them: team, fairness ID
+	LabelTenant   = "tenant"   // sender of the request, as the gateway names it: a team or a fairness ID
 	LabelPriority = "priority" // priority of the request
 )
 
-// Quantities that only gateways, routers and proxies in front of engines report. A gateway sees the clients' view:
-// requests that never reach an engine, and failed attempts before a successful one.
+// Only gateways, routers and proxies in front of engines report these quantities. A gateway sees the clients' view,
+// such as requests that never reach an engine, and failed attempts before a successful attempt.
 var (
 	GatewayResponses = Gateway.counter("llm_gateway_responses_total",
 		"Answers of the gateway, by HTTP status. A stream that fails after its start counts as 200.",
@@ -32,21 +32,21 @@ var (
 		EngineLabels, with(LabelReason, LabelRoute)).experimental()
 )
 
-// Reasons why a gateway sends no requests to a worker, as in the reason label.
+// These are reasons why a gateway sends no requests to a worker. They are values of the reason label.
 const (
 	CircuitOpen     = "circuit_open"
 	Cooldown        = "cooldown"
 	UnhealthyWorker = "unhealthy"
 )
 
-// Rejection names why a gateway refused a request, as in the reason label.
+// Rejection is the reason why a gateway refused a request. It is a value of the reason label.
 type Rejection string
 
 // The reasons.
 const (
-	RateLimited      Rejection = "rate_limited" // more than the client, team or route may send
+	RateLimited      Rejection = "rate_limited" // the client, team or route sends more than allowed
 	RejectedCapacity Rejection = "capacity"     // the queue is full, or a circuit breaker is open
-	RejectedTimeout  Rejection = "timeout"      // waited in the gateway's queue for too long
-	NoEndpoint       Rejection = "no_endpoint"  // no engine that could serve it
+	RejectedTimeout  Rejection = "timeout"      // the request waited in the gateway's queue for too long
+	NoEndpoint       Rejection = "no_endpoint"  // there is no engine that could serve the request
 	RejectedOther    Rejection = "other"
 )

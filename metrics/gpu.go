@@ -1,6 +1,6 @@
 package metrics
 
-// Labels of GPU series.
+// These labels are on GPU series.
 const (
 	LabelGPUUUID         = "gpu_uuid"            // UUID of the GPU, the only identity that survives a reboot
 	LabelGPU             = "gpu"                 // NVML index of the GPU
@@ -29,11 +29,11 @@ const (
 	LabelCheck           = "check"               // one of the fabric health checks
 	LabelState           = "state"               // name of a state; or current, max or pending
 	LabelType            = "type"                // kind of error
-	// container of a process, from its cgroup; empty outside containers, "unknown" if /proc does not show the process.
+	// LabelContainerID is the container of a process, or empty. It is "unknown" if /proc does not show the process.
 	LabelContainerID = "container_id"
-	LabelCondition   = "condition" // condition that the verdict on a GPU counts, such as row_remap_failure or xid_79
+	LabelCondition   = "condition" // condition of the verdict on a GPU, such as row_remap_failure or xid_79
 	LabelVerdict     = "verdict"   // healthy, degraded, drain, reset or replace
-	LabelAlert       = "alert"     // alert that responds to a condition; empty if a dashboard shows the condition instead
+	LabelAlert       = "alert"     // alert about a condition; empty if only a dashboard shows the condition
 	LabelResource    = "resource"  // resource that a pod requested: an extended resource, or the driver of a resource claim
 
 	LabelGPUName           = "name"               // product name of a GPU
@@ -52,23 +52,23 @@ const (
 	LabelClusterUUID         = "cluster_uuid"          // UUID of the NVLink cluster
 	LabelCliqueID            = "clique_id"             // clique: the GPUs of a cluster that reach each other over NVLink
 	LabelChassisSerialNumber = "chassis_serial_number" // chassis that the GPU is in
-	LabelSlotNumber          = "slot_number"           // slot in the chassis, counting those of switches
-	LabelTrayIndex           = "tray_index"            // compute tray in the chassis, not counting switches
+	LabelSlotNumber          = "slot_number"           // slot in the chassis; slots of switches count
+	LabelTrayIndex           = "tray_index"            // compute tray in the chassis; trays of switches do not count
 	LabelHostID              = "host_id"               // node in the slot
 	LabelPeerType            = "peer_type"             // kind of NVLink peer, as a number that NVIDIA does not explain
 	LabelModuleID            = "module_id"             // index of the GPU in the node
 )
 
-// Label sets of GPU series.
+// These are label sets of GPU series.
 var (
 	// GPULabels identify one GPU.
 	GPULabels = []string{LabelGPUUUID, LabelGPU}
-	// GPUInstanceLabels identify one GPU, or one of its MIG GPU instances. The whole GPU includes its instances: sum
-	// over gpu_instance_id="" or over the others, never over both.
+	// GPUInstanceLabels identify one GPU, or one of its MIG GPU instances. The whole GPU includes its instances. Sum over
+	// gpu_instance_id="" or over all other values, but never over both.
 	GPUInstanceLabels = []string{LabelGPUUUID, LabelGPU, LabelGPUInstance}
 )
 
-// State of the driver library and of reading it.
+// These families describe the driver library, and how it is read.
 var (
 	GPUNVMLUp = GPU.gauge(Never, "llm_gpu_nvml_up",
 		"Whether the NVIDIA management library is loaded and initialised (1). When 0, reason is the name of the NVML error, starting, "+
@@ -246,8 +246,8 @@ var (
 		GPUInstanceLabels, with(LabelPipe))
 )
 
-// The work of the SMs since the node booted, for ratios over any window. GPM counts this work if the driver is
-// new enough.
+// These families count the work of the SMs since the node booted, for ratios over any window. GPM counts this work if
+// the driver is new enough.
 var (
 	GPUSMCycles = GPU.counter("llm_gpu_sm_cycles_total",
 		"Cycles of the SMs, busy or not (GPM).", GPUInstanceLabels).experimental()
@@ -261,7 +261,7 @@ var (
 		with(LabelPipe)).experimental()
 )
 
-// GPUMediaUtilization covers the units beside the SMs that engines for images and video use.
+// GPUMediaUtilization covers units outside the SMs. Engines for images and video use these units.
 var GPUMediaUtilization = GPU.gauge(Max, "llm_gpu_media_utilization_ratio",
 	"Share of the last sampling period in which a media unit was busy; kind is encoder, decoder, jpeg or ofa "+
 		"(nvmlDeviceGetEncoderUtilization and similar functions).", GPULabels, with(LabelKind)).experimental()
@@ -334,7 +334,7 @@ var (
 		"Whether a fabric health check that the GPU supports fails (1).", GPULabels, with(LabelCheck)).experimental()
 )
 
-// Errors that the driver reports, and their remedies.
+// These are the errors that the driver reports, and their remedies.
 var (
 	GPURecoveryAction = GPU.gauge(Max, "llm_gpu_recovery_action",
 		"Action that the driver requests to recover the GPU: 0 none, 1 gpu_reset, 2 node_reboot, 3 drain_p2p, 4 drain_and_reset, 5 "+
@@ -365,7 +365,7 @@ var (
 		with(LabelSource, LabelReason))
 )
 
-// Users of a GPU. These series are only for joins and sums, because device series never carry the labels of a pod.
+// These families are about users of a GPU. They are only for joins and sums, because device series never have the labels of a pod.
 var (
 	GPUProcesses = GPU.gauge(Sum, "llm_gpu_processes",
 		"Compute processes on the GPU that are visible from the exporter's pid namespace.", GPUInstanceLabels)

@@ -2,19 +2,20 @@ package metrics
 
 import "slices"
 
-// Labels of synthetic requests.
+// These labels are on the series of synthetic requests.
 const (
 	LabelProbe = "probe" // name of a probe; by default, the API that it uses
 	LabelPhase = "phase" // phase of a connection (resolve, connect or tls) or of a cost (prompt or generation)
 )
 
-// ProbeLabels identify one probe. server is the probed address; if it is an engine's own address, the engine's series have the same label.
+// ProbeLabels identify one probe. server is the probed address. If this is an engine's own address, the engine's series have the same
+// label.
 var ProbeLabels = []string{LabelProbe, LabelModel, LabelServer}
 
 // ProbedLabels are the labels of a probe's series. If the engine was found on the node, they also name its pod.
 var ProbedLabels = slices.Concat(ProbeLabels, with(LabelNamespace, LabelPod, LabelContainer))
 
-// ProbeOutcome names how a synthetic request ended, as in the outcome label of probes.
+// ProbeOutcome is how a synthetic request ended, in the outcome label of probes.
 type ProbeOutcome string
 
 // The outcomes of probes.
@@ -22,13 +23,13 @@ const (
 	ProbeOK          ProbeOutcome = "ok"           // a whole answer
 	ProbeWrongAnswer ProbeOutcome = "wrong_answer" // a complete answer that differs from the first answer of this release
 	ProbeEmpty       ProbeOutcome = "empty"        // a complete answer without a token
-	// no connection: nobody listens, the name does not resolve, or TLS fails; or a connection closed without an answer.
+	// There is no connection, because nobody listens, the name does not resolve, or TLS fails. Or the connection closed without an answer.
 	ProbeRefused       ProbeOutcome = "refused"
-	ProbeTimeout       ProbeOutcome = "timeout"         // not complete in time
+	ProbeTimeout       ProbeOutcome = "timeout"         // the answer was not complete in time
 	ProbeRateLimited   ProbeOutcome = "rate_limited"    // 429
 	ProbeClientError   ProbeOutcome = "http_4xx"        // another 4xx: the probe's configuration is wrong, or the model does not exist
 	ProbeServerError   ProbeOutcome = "http_5xx"        // 5xx
-	ProbeInStreamError ProbeOutcome = "in_stream_error" // 200, then an error among the messages
+	ProbeInStreamError ProbeOutcome = "in_stream_error" // status 200, then an error among the messages
 	ProbeTruncated     ProbeOutcome = "truncated"       // the answer ended without its end marker
 	// The answer is not an answer of this API, redirects elsewhere, or is longer than requested.
 	ProbeInvalid ProbeOutcome = "invalid"
@@ -40,8 +41,8 @@ var ProbeOutcomes = []ProbeOutcome{
 	ProbeServerError, ProbeInStreamError, ProbeTruncated, ProbeInvalid,
 }
 
-// The measurements of a synthetic client. Clocks start once the connection is open, to separate the model's time
-// from the network's.
+// These are the measurements of a synthetic client. Times count from the opening of the connection, to separate the
+// model's time from the network's time.
 var (
 	ProbeTimeToFirstByte = Probe.histogram("llm_probe_time_to_first_byte_seconds",
 		"Time from an open connection to the first byte of the answer. The first byte may belong to headers, which an engine may send long "+

@@ -2,41 +2,42 @@ package metrics
 
 import "slices"
 
-// Labels of recorded series that no exported family has.
+// These labels are on recorded series. No exported family has them.
 const (
 	LabelCluster = "cluster" // set by the scraping Prometheus, usually as an external label; may be absent
 	LabelPeriod  = "period"  // period of an objective, as "30d"
 	LabelBranch  = "branch"  // branch of a diagnosis that an alert belongs to
 	LabelLong    = "long"    // long window of a pair, as "6h"
-	LabelClue    = "clue"    // what is suspicious
+	LabelClue    = "clue"    // name of a clue
 	LabelSuspect = "suspect" // branch that a page names to look at first, or unknown
-	// what a suspect delays or fails, if not everything: any_request, any_token, first_token, next_token, gateway_first_token, failures.
+	// LabelDelays is what a suspect delays or fails, if not everything: any_request, any_token, first_token, next_token, gateway_first_token,
+	// failures.
 	LabelDelays = "delays"
 	LabelFact   = "fact"   // subject of a piece of evidence
-	LabelChosen = "chosen" // on no series, so a matcher shows whether a filter is set
+	LabelChosen = "chosen" // on no series, so a matcher on it shows whether a filter is set
 	LabelOrder  = "order"  // position among suspects, or among facts
 	LabelMore   = "more"   // number of other engines or GPUs of which the same is true
 	LabelUnit   = "unit"   // unit of a suspect's strength or a fact's value: count, decimal, times, ratio, seconds, on, none
-	LabelSays   = "says"   // a suspect or a fact in words
-	LabelLever  = "lever"  // the fastest lever against a suspect, in words
+	LabelSays   = "says"   // text of a suspect or a fact
+	LabelLever  = "lever"  // fastest action against a suspect, in words
 
-	// Labels of OpenCost's series (pkg/inferencecost/exporter.go), besides phase, which is prompt, generation or absent
-	// for both. allocation is the cost of the GPUs, busy or not; usage is the share of the time in which they worked.
+	// These labels are on OpenCost's series (pkg/inferencecost/exporter.go). phase is prompt or generation, or absent for
+	// both. allocation is the cost of the GPUs, busy or not. usage is the cost of the share of time in which they worked.
 	LabelCostBasis = "cost_basis"
-	// how the phases share a cost: compute_time (by the seconds of prefill and decode) or multiplier (a generated token
-	// counts 2.5 times).
+	// LabelAllocationMethod is how the phases share a cost: compute_time (by the seconds of prefill and decode) or multiplier (a
+	// generated token counts as 2.5 tokens).
 	LabelAllocationMethod = "allocation_method"
 )
 
-// ModelSLOLabels identify one objective for one model: the level at which budgets burn and people are paged. cluster is
+// ModelSLOLabels identify one objective for one model. At this level, budgets burn and people are paged. cluster is
 // kept if the scraper sets it, so that one ruler can serve many clusters. role is kept if engines have one, because
 // good workers must not hide a failing frontend.
 var ModelSLOLabels = []string{LabelCluster, LabelNamespace, LabelModel, LabelRole, LabelSLO}
 
 var modelSLOPeriod = slices.Concat(ModelSLOLabels, with(LabelPeriod))
 
-// Series that recording rules write, named level:metric:operations. The burn-rate group names its series per window
-// with Window; the identifiers here are the stems, and the names without a window.
+// Recording rules write these series, named level:metric:operations. The burn-rate group names its series per window
+// with Window. The identifiers here are the names without a window.
 var (
 	RecordedInfo = recorded(Never, "model:llm_slo_info:max",
 		"An objective of a model, as configured in the exporters that count its events, with the configured labels that the rules use. Always 1.",
@@ -132,7 +133,7 @@ var (
 		"Time until the rest of the error budget is spent at the present burn rate. Absent while nothing burns.", modelSLOPeriod)
 )
 
-// Series that each of many Prometheus servers records for the global rules of a large fleet.
+// Each of many Prometheus servers records these series, for the global rules of a large fleet.
 var (
 	ShardEvents = recorded(Sum, "shard:llm_slo_events:increase",
 		"Events in the window, of the engines that this shard scrapes.", ModelSLOLabels)
@@ -157,7 +158,7 @@ var (
 var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO,
 	LabelGPU, LabelGPUUUID, LabelReason, LabelMeaning, LabelAction, LabelClue, LabelSuspect)
 
-// Series that other programs produce and our rules read.
+// Other programs produce these series, and our rules read them.
 var (
 	Up     = foreign("up", "Whether Prometheus reached a scrape target (1).", with("job", "instance"))
 	Alerts = foreign("ALERTS", "An alert that is pending or firing in Prometheus.", slices.Concat(alertLabels, with("alertstate")))
@@ -171,7 +172,7 @@ var allRecorded, allForeign []*Family
 func Foreign() []*Family { return allForeign }
 
 // Recorded returns every family that recording rules write, in order of declaration. Families with one series per
-// window are stems; see Window.
+// window have names without a window: see Window.
 func Recorded() []*Family { return allRecorded }
 
 // Window names the series of a recorded family for one window: Window(RecordedBurn, "1h") is

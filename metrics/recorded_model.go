@@ -1,7 +1,7 @@
 package metrics
 
-// Series recorded per model, for dashboards over weeks: a panel reads one series per model instead of every bucket of
-// every replica. For a node or a replica, dashboards read the exported series.
+// These series are recorded per model, for dashboards over weeks. A panel reads one series per model instead of every
+// bucket of every replica. For a node or a replica, dashboards read the exported series.
 var (
 	perModel = with(LabelCluster, LabelNamespace, LabelModel)
 
@@ -278,6 +278,6 @@ var (
 		"A fact of model:llm_evidence:value as a multiple of its usual value.", perModel, with(LabelFact))
 )
 
-// suspects lists the labels that show where evidence was found, besides the model.
+// suspects lists the labels that show where evidence was found, in addition to the model.
 var suspects = with(LabelPod, LabelServer, LabelInstance, LabelGPUUUID, LabelReason, LabelXID, LabelVersion, LabelTier, LabelDPRank,
 	LabelSetting, LabelOld, LabelNew)

@@ -23,7 +23,7 @@ const (
 	MAX          Runtime = "modular_max"
 )
 
-// Services that keep or move KV cache for engines, on metrics pages of their own.
+// These services keep or move KV cache for engines. They have their own metrics pages.
 const (
 	LMCache  Runtime = "lmcache"
 	Mooncake Runtime = "mooncake"
@@ -31,7 +31,7 @@ const (
 	KVBM     Runtime = "kvbm" // Dynamo's block manager
 )
 
-// Gateways, routers and proxies that stand in front of engines.
+// These are gateways, routers and proxies in front of engines.
 const (
 	EPP             Runtime = "epp" // endpoint picker of the Gateway API Inference Extension
 	LLMDRouter      Runtime = "llmd_router"
@@ -39,7 +39,7 @@ const (
 	EnvoyAI         Runtime = "envoy_ai"         // Envoy AI Gateway
 	ProductionStack Runtime = "production_stack" // router of vLLM's production stack
 	SMG             Runtime = "smg"              // SGLang's model gateway
-	SGLangRouter    Runtime = "sglang_router"    // its predecessor
+	SGLangRouter    Runtime = "sglang_router"    // predecessor of SGLang's model gateway
 	VLLMRouter      Runtime = "vllm_router"      // the vLLM project's fork of that predecessor
 	RayServe        Runtime = "ray_serve"
 	Knative         Runtime = "knative" // queue-proxy, as under KServe
@@ -47,12 +47,12 @@ const (
 	Envoy           Runtime = "envoy"
 )
 
-// GatewayRole is the role of the series of gateways. Rules and dashboards leave these series out of sums over
-// engines: a gateway counts the same requests again.
+// GatewayRole is the role of the series of gateways. Rules and dashboards leave these series out of sums over engines,
+// because a gateway counts the same requests again.
 const GatewayRole = "gateway"
 
-// FrontendRole is the role of a server that spreads requests over workers of the same engine. It also counts requests
-// again, but represents workers that the exporter does not read.
+// FrontendRole is the role of a server that distributes requests to workers of the same engine. It also counts requests
+// again, but it represents workers that the exporter does not read.
 const FrontendRole = "frontend"
 
 // PrefillRole is the role of an engine that computes prompts for decode engines. It answers a router, not users.
@@ -61,7 +61,7 @@ const PrefillRole = "prefill"
 // KVCacheRole is the role of a service that keeps or moves KV cache for engines and serves no requests itself.
 const KVCacheRole = "kv_cache"
 
-// Outcome names how a request ended, as in the outcome label.
+// Outcome is how a request ended, in the outcome label.
 type Outcome string
 
 // The outcomes. Engines name outcomes differently, and no engine names every outcome.
@@ -69,15 +69,15 @@ const (
 	OutcomeStop       Outcome = "stop"       // the model ended the answer itself
 	OutcomeLength     Outcome = "length"     // cut at the token limit
 	OutcomeRepetition Outcome = "repetition" // cut by repetition detection
-	OutcomeSuccess    Outcome = "success"    // finished; the engine does not report how
+	OutcomeSuccess    Outcome = "success"    // finished, but the engine does not report how
 	OutcomeAbort      Outcome = "abort"      // cancelled, usually because the client left
 	OutcomeInvalid    Outcome = "invalid"    // refused because the request itself was wrong
-	OutcomeRejected   Outcome = "rejected"   // refused at admission: overload or rate limit
+	OutcomeRejected   Outcome = "rejected"   // refused at admission because of overload or a rate limit
 	OutcomeError      Outcome = "error"      // failed inside the server
 	OutcomeUnknown    Outcome = "unknown"    // the server reports no outcome, or one that this exporter does not recognise
 )
 
-// Tier names a place below the GPU's memory where KV cache is kept, as in the tier label. Engines number their tiers
+// Tier is a place below the GPU's memory where KV cache is kept, in the tier label. Engines number their tiers
 // differently, and some change the numbers with their configuration.
 type Tier string
 
@@ -86,22 +86,22 @@ const (
 	TierHost    Tier = "host"    // memory of the node
 	TierDisk    Tier = "disk"    // local disk
 	TierRemote  Tier = "remote"  // another machine, or a pool of machines
-	TierStorage Tier = "storage" // below the node's memory; the engine does not report whether on disk or remote
+	TierStorage Tier = "storage" // below the node's memory; it is unknown whether this is a disk or remote
 )
 
-// Operation names the direction in which KV cache moves, seen from the GPU, as in the operation label.
+// Operation is the direction in which KV cache moves, seen from the GPU. It is in the operation label.
 type Operation string
 
 // The operations.
 const (
-	Store Operation = "store" // down, to a tier
-	Fetch Operation = "fetch" // up, from a tier
+	Store Operation = "store" // from the GPU down to a tier
+	Fetch Operation = "fetch" // from a tier up to the GPU
 )
 
 // Counted describes when an engine counts a request, as in the counted label.
 type Counted string
 
-// The times at which engines count. No more tokens are counted for a request whose client has left.
+// These are the times at which engines count. When a request's client has left, no more tokens of the request are counted.
 const (
 	CountedStep  Counted = "step"        // when the token is generated; while the counter stands still, the engine generates no tokens
 	CountedFirst Counted = "first_token" // when the first token of the request comes

@@ -17,7 +17,7 @@ type Series struct {
 	Text   string   // name and labels, as on a metrics page
 }
 
-// NewSeries returns a series. Bytes in labels that are not UTF-8 are replaced, because some names come from firmware.
+// NewSeries returns a series. It replaces invalid UTF-8 in labels, because some names come from firmware.
 func (f *Family) NewSeries(labelValues ...string) (*Series, error) {
 	if len(labelValues) != len(f.Labels) {
 		return nil, fmt.Errorf("%s has %d labels, not %d", f.Name, len(f.Labels), len(labelValues))
@@ -28,7 +28,7 @@ func (f *Family) NewSeries(labelValues ...string) (*Series, error) {
 		s.Labels[i] = strings.ToValidUTF8(v, "\uFFFD")
 		labels[i] = Label{Name: f.Labels[i], Value: s.Labels[i]}
 	}
-	slices.SortFunc(labels, func(a, b Label) int { return cmp.Compare(a.Name, b.Name) }) // as client_golang does
+	slices.SortFunc(labels, func(a, b Label) int { return cmp.Compare(a.Name, b.Name) }) // the order of client_golang
 	s.Text = string(AppendSeries(nil, f.Name, labels...))
 	return s, nil
 }
@@ -53,8 +53,8 @@ func (s *Sample) Write(out *dto.Metric) error {
 	return nil
 }
 
-// Const returns a sample of a counter or gauge. Label values follow f.Labels. A wrong number of values is a programming
-// error of the caller: it yields an invalid metric, which is reported when it is collected, and never a panic.
+// Const returns a sample of a counter or gauge. Label values follow f.Labels. A wrong number of values is a mistake of
+// the caller. It yields an invalid metric, which is reported when it is collected, and never a panic.
 func (f *Family) Const(value float64, labelValues ...string) prometheus.Metric {
 	s, err := f.NewSeries(labelValues...)
 	if err != nil {

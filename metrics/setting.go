@@ -2,7 +2,7 @@ package metrics
 
 import "slices"
 
-// Setting names a setting with which an engine runs, as in the setting label. Engines spell settings differently.
+// Setting is a setting of an engine, in the setting label. Engines spell settings differently.
 type Setting string
 
 // The settings.
@@ -10,31 +10,31 @@ const (
 	SettingModel             Setting = "model"    // weights: a path, or a name in a hub
 	SettingRevision          Setting = "revision" // revision of the weights: a commit, or the digest of a file
 	SettingVersion           Setting = "version"  // release of the engine
-	SettingImage             Setting = "image"    // of the container
+	SettingImage             Setting = "image"    // image of the container
 	SettingGPU               Setting = "gpu"      // kind of GPU, as the engine names it
 	SettingDtype             Setting = "dtype"    // data type of weights and activations
 	SettingQuantization      Setting = "quantization"
 	SettingMaxModelLen       Setting = "max_model_len"     // maximum tokens of a sequence
 	SettingMaxBatchTokens    Setting = "max_batch_tokens"  // maximum tokens of a step
 	SettingMaxSequences      Setting = "max_sequences"     // requests in the running batch
-	SettingMaxQueue          Setting = "max_queue"         // requests in the queue or, for TGI, in the server: more are refused
+	SettingMaxQueue          Setting = "max_queue"         // largest number of requests in the queue or, for TGI, in the server
 	SettingTensorParallel    Setting = "tensor_parallel"   // GPUs that share each layer
 	SettingPipelineParallel  Setting = "pipeline_parallel" // groups of GPUs, each with some layers
 	SettingDataParallel      Setting = "data_parallel"     // copies of the model
 	SettingExpertParallel    Setting = "expert_parallel"
 	SettingKVCacheDtype      Setting = "kv_cache_dtype"
-	SettingKVCacheTokens     Setting = "kv_cache_tokens" // capacity, as the engine measured it at its start
+	SettingKVCacheTokens     Setting = "kv_cache_tokens" // capacity that the engine measured at its start
 	SettingKVBlockSize       Setting = "kv_block_size"   // tokens of a block
 	SettingGPUMemoryFraction Setting = "gpu_memory_fraction"
-	SettingSpeculation       Setting = "speculation"        // method
-	SettingSpeculationTokens Setting = "speculation_tokens" // drafted at once
+	SettingSpeculation       Setting = "speculation"        // method of speculation
+	SettingSpeculationTokens Setting = "speculation_tokens" // tokens that are drafted at once
 	SettingPrefixCaching     Setting = "prefix_caching"
-	SettingChunkedPrefill    Setting = "chunked_prefill" // tokens of a chunk, or whether there are chunks
+	SettingChunkedPrefill    Setting = "chunked_prefill" // tokens of a chunk, or whether prompts are split into chunks
 	SettingCUDAGraphs        Setting = "cuda_graphs"     // whether decode steps replay recorded graphs; otherwise the CPU launches each kernel
 	SettingAttention         Setting = "attention_backend"
-	SettingTemplate          Setting = "template" // of chats
+	SettingTemplate          Setting = "template" // template of chats
 	SettingTokenizer         Setting = "tokenizer"
-	SettingGeneration        Setting = "generation" // defaults of sampling
+	SettingGeneration        Setting = "generation" // defaults for sampling
 )
 
 // Settings lists all settings in the order in which people read them.
@@ -46,10 +46,10 @@ var Settings = []Setting{
 	SettingChunkedPrefill, SettingCUDAGraphs, SettingAttention, SettingTemplate, SettingTokenizer, SettingGeneration,
 }
 
-// Measured reports whether an engine measures the value at each start, so that equal engines have slightly different values.
+// Measured reports whether an engine measures the value at each start. Equal engines then have slightly different values.
 func (s Setting) Measured() bool { return s == SettingKVCacheTokens }
 
-// SizesKVCache reports whether a setting decides how much room for KV cache is left.
+// SizesKVCache reports whether a setting affects how much room remains for KV cache.
 func (s Setting) SizesKVCache() bool {
 	return slices.Contains([]Setting{
 		SettingGPU, SettingDtype, SettingQuantization, SettingKVCacheDtype, SettingGPUMemoryFraction, SettingTensorParallel,

@@ -1,22 +1,22 @@
 package metrics
 
-// Labels of objectives.
+// These labels are on series of objectives.
 const (
 	LabelSLO       = "slo"       // name of the objective
 	LabelThreshold = "threshold" // bucket bound that separates good from bad, in seconds
 	LabelKind      = "kind"      // which of several related values
-	LabelSignal    = "signal"    // subject of an objective, one of the signals of package slo
-	LabelBad       = "bad"       // what a bad event of an objective is, in words
+	LabelSignal    = "signal"    // quantity of an objective, one of the signals of package slo
+	LabelBad       = "bad"       // description of a bad event of an objective, in words
 	LabelRunbook   = "runbook"   // address of an objective's own runbook
 	LabelDashboard = "dashboard" // address of an objective's own dashboard
-	LabelOrigin    = "origin"    // default for an objective that nobody declared, absent for one from the configuration
+	LabelOrigin    = "origin"    // default for a built-in objective, absent for an objective from the configuration
 )
 
 // OriginDefault marks an objective that applies without a configuration.
 const OriginDefault = "default"
 
-// Objectives, and the events counted against them. threshold is the bound actually used, so that a changed objective
-// starts a new series instead of looking like a counter reset.
+// These are objectives, and the events counted for them. threshold is the bound in use. If an objective changes, a new
+// series starts, and no counter seems to reset.
 var (
 	SLOEvents = SLO.counter("llm_slo_events_total",
 		"Events that count for an objective.", EngineLabels, with(LabelSLO, LabelThreshold))

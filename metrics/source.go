@@ -1,10 +1,10 @@
 package metrics
 
-// Scale converts a number of a source to the base unit of its family. Division keeps decimal bounds exact: 300 ms
-// is 0.3 s. Multiplication by a fraction would give 0.30000000000000004 s.
+// Scale converts a number of a source to the base unit of its family. Division keeps decimal bounds exact, so 300 ms
+// become 0.3 s. Multiplication by a fraction would give 0.30000000000000004 s.
 type Scale struct{ Mul, Div float64 }
 
-// Conversions of units that engines use.
+// These are conversions of units that engines use.
 var (
 	Millis    = Scale{Div: 1e3}
 	Micros    = Scale{Div: 1e6}
@@ -41,5 +41,5 @@ func (carry Carry) Apply(v string) string {
 	return v
 }
 
-// Outcomes lists all of an engine's values for how a request ended. A value that is not listed counts as unknown, and is reported.
+// Outcomes maps all of an engine's values for the end of a request. A value that is not listed counts as unknown, and is reported.
 type Outcomes map[string]Outcome

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// The Prometheus text format, appended to a buffer. The engines' metrics pages are written this way and not through client_golang's
-// encoder because their label strings do not change between scrapes: they are rendered once, and a scrape only appends numbers.
+// These functions append the Prometheus text format to a buffer. Engines' metrics are written with them, because label strings do not
+// change between scrapes. The labels are rendered once, and a scrape only appends numbers. client_golang's encoder would render the labels
+// again.
 
 var (
 	helpEscaper  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
@@ -30,8 +31,8 @@ func AppendHeader(b []byte, f *Family) []byte {
 // A Label holds the name and value of one label of a series.
 type Label struct{ Name, Value string }
 
-// AppendSeries appends a name and its labels. It leaves out labels without a value: in the Prometheus data model, an
-// empty label and a missing one are the same.
+// AppendSeries appends a name and its labels. It leaves out labels without a value, because in the Prometheus data
+// model an empty label equals a missing label.
 func AppendSeries(b []byte, name string, labels ...Label) []byte {
 	b = append(b, name...)
 	sep := byte('{')

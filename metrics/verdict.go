@@ -5,7 +5,7 @@ type Verdict int
 
 // The verdicts.
 const (
-	Healthy  Verdict = iota // use it
+	Healthy  Verdict = iota // the GPU can be used
 	Degraded                // the GPU works; prefer another GPU, and service this one when convenient
 	Drain                   // start nothing new on the GPU; service it once it is empty
 	Reset                   // work on the GPU fails or is at risk until the GPU or its node is reset
@@ -34,13 +34,13 @@ func (v *Verdict) UnmarshalText(text []byte) error {
 
 type errUnknownVerdict string
 
-// Error implements error.
+// Error implements the interface error.
 func (e errUnknownVerdict) Error() string { return "no verdict is called " + string(e) }
 
-// UnlistedXID is the verdict on a GPU that reported an XID that the catalogue does not list.
+// UnlistedXID is the verdict on a GPU that reported an XID outside the catalogue.
 const UnlistedXID = Degraded
 
-// The alerts that respond to conditions of the verdict, by name.
+// These are the names of the alerts about conditions of the verdict.
 const (
 	AnswerFailed  = "LLMGPUFailed"       // the GPU leaves service now
 	AnswerService = "LLMGPUNeedsService" // the GPU needs repair, but not at once
@@ -49,7 +49,7 @@ const (
 	AnswerUnread  = "LLMGPUUnread"       // the GPU cannot be read
 )
 
-// The verdict on GPUs, with its evidence.
+// These families have the verdict on GPUs, and its evidence.
 var (
 	GPUHealth = Judgement.gauge(Max, "llm_gpu_health",
 		"Verdict on the GPU: 0 healthy, 1 degraded, 2 drain (start nothing new on it), 3 reset, 4 replace. The verdict is the worst of the "+

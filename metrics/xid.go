@@ -2,16 +2,16 @@ package metrics
 
 import "strconv"
 
-// XIDSeverity describes who must act on an XID, as in the severity label of GPUXIDInfo.
+// XIDSeverity is who must act on an XID, in the severity label of GPUXIDInfo.
 type XIDSeverity string
 
-// The severities. LLMGPUFailed responds to the first severity. LLMGPUNeedsService responds to XIDs that open a
-// ticket, and to unlisted codes. No alert responds to the last two.
+// These are the severities. LLMGPUFailed is about the first severity. LLMGPUNeedsService is about XIDs that open a
+// ticket, and about unlisted codes. No alert is about the last two severities.
 const (
 	XIDPage   XIDSeverity = "page"   // the GPU, its link or its node is failing: act now
 	XIDTicket XIDSeverity = "ticket" // act at the next opportunity
 	XIDApp    XIDSeverity = "app"    // caused by the application, which sees the error itself
-	XIDInfo   XIDSeverity = "info"   // nothing to do: a test, a notice, or a detail of another XID or alert
+	XIDInfo   XIDSeverity = "info"   // no action is needed: a test, a notice, or a detail of another XID or alert
 )
 
 // XID describes one entry of NVIDIA's catalogue of driver errors.
@@ -23,37 +23,37 @@ type XID struct {
 	Verdict Verdict
 	Meaning string
 	Action  string
-	// Products lists the products that can report the XID, from the catalogue; empty if the catalogue names none.
+	// Products lists the products that can report the XID, from the catalogue. It is empty if the catalogue names no product.
 	Products string
-	// Driver is the first driver branch that has the code; empty for branch 515 and older, and if the open driver
-	// does not show it.
+	// Driver is the first driver branch that has the code. It is empty for branch 515 and older, and if the open driver
+	// does not show the code.
 	Driver string
 }
 
-// Answer names the alert that responds to the XID; empty if none does.
+// Answer names the alert about the XID. It is empty if there is none.
 func (x XID) Answer() string {
 	return map[XIDSeverity]string{XIDPage: AnswerFailed, XIDTicket: AnswerService}[x.Severity]
 }
 
-// Asks reports whether somebody has to act on the XID.
+// Asks reports whether people must act on the XID.
 func (x XID) Asks() bool { return x.Severity == XIDPage || x.Severity == XIDTicket }
 
-// Products of the catalogue, from a generation on.
+// These are products of the catalogue, from a generation on.
 const (
 	ampere    = "A100, H100, B100, GB200"
 	hopper    = "H100, B100, GB200"
 	blackwell = "B100, GB200"
 )
 
-// XIDs lists the catalogue by code, without the codes that it calls unused. Meanings, actions and products follow
-// NVIDIA's XID catalogue (docs.nvidia.com/deploy/xid-errors, October 2025). Branches, and the codes above 172, follow
-// nverror.h of NVIDIA/open-gpu-kernel-modules (515 to 595). This project chose the severities: page if the catalogue's
-// immediate action is a reset, a restart or a hardware check, or if there is no action yet and the name contains fatal
-// or halt; app if the action is to restart the application; otherwise ticket or info. XID 109 pages on purpose, because
-// the catalogue requires a reset, although some device plugins ignore it. The project also chose the verdicts: Reset if
-// the immediate action is a reset or a restart, Drain if it is to inspect the GPU first, Degraded if the GPU works but
-// needs service, Healthy if the GPU is not at fault. For XID 154, which announces a recovery, LLMGPUNeedsService fires.
-// Codes that are not listed here are also counted, and open a ticket, because their meaning is unknown.
+// XIDs lists the catalogue by code. It leaves out codes that the catalogue calls unused. Meanings, actions and products follow NVIDIA's XID
+// catalogue (docs.nvidia.com/deploy/xid-errors, October 2025). Branches, and the codes above 172, follow nverror.h of
+// NVIDIA/open-gpu-kernel-modules (515 to 595). This project chose the severities. An XID pages if the catalogue's immediate action is a
+// reset, a restart or a hardware check. It also pages if there is no action yet and the name contains fatal or halt. The severity is app if
+// the action is to restart the application. Otherwise it is ticket or info. XID 109 pages on purpose, because the catalogue requires a
+// reset, although some device plugins ignore it. The project also chose the verdicts. It is Reset if the immediate action is a reset or a
+// restart, and Drain if the action is to inspect the GPU first. It is Degraded if the GPU works but needs service, and Healthy if the GPU
+// is not at fault. For XID 154, which announces a recovery, LLMGPUNeedsService fires. Codes outside this list are also counted, and open a
+// ticket, because their meaning is unknown.
 var XIDs = []XID{
 	{8, XIDApp, Healthy, "GPU stopped processing, channel idle timeout", "restart the application", ampere, ""},
 	{11, XIDApp, Healthy, "invalid or corrupted push buffer", "restart the application", ampere, ""},

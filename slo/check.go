@@ -17,8 +17,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Finding holds one remark about a configuration. Fatal findings stop the configuration from loading; the others
-// describe how the exporter will behave instead.
+// Finding is one remark about a configuration. Fatal findings prevent the configuration from loading. Other findings
+// describe how the exporter will deviate from the configuration.
 type Finding struct {
 	Objective string // empty if the finding does not concern a single objective
 	Field     string
@@ -35,17 +35,17 @@ func (f Finding) String() string {
 	return fmt.Sprintf("objective %q: %s: %s", f.Objective, f.Field, f.Text)
 }
 
-// CheckOptions describe the environment in which objectives are checked.
+// CheckOptions describe the installation for which objectives are checked.
 type CheckOptions struct {
 	// WindowPairs lists the window pairs of the alerts. Default: DefaultWindowPairs.
 	WindowPairs []WindowPair
-	// Retention describes how long Prometheus keeps samples; 0 means unknown.
+	// Retention is how long Prometheus keeps samples. 0 means unknown.
 	Retention Duration
 	// Runtimes limits advice about bucket bounds to the engines in use. Default: all runtimes whose histogram bounds are known.
 	Runtimes []metrics.Runtime
 }
 
-// Check examines objectives (after WithDefaults) together.
+// Check examines all objectives together. WithDefaults must be applied first.
 func Check(objectives []Objective, opt CheckOptions) []Finding {
 	if opt.WindowPairs == nil {
 		opt.WindowPairs = DefaultWindowPairs()
@@ -71,7 +71,7 @@ func Check(objectives []Objective, opt CheckOptions) []Finding {
 	return all
 }
 
-// Fatal joins the findings that stop the configuration from loading; it returns nil if there are none.
+// Fatal joins the findings that prevent the configuration from loading. It returns nil without such findings.
 func Fatal(findings []Finding) error {
 	var errs []error
 	for _, f := range findings {
@@ -85,7 +85,7 @@ func Fatal(findings []Finding) error {
 // step is the interval between recorded events.
 const step = 5 * minute
 
-// CheckWindowPairs examines window pairs on their own, as given to the generator.
+// CheckWindowPairs examines window pairs without objectives, as given to the generator.
 func CheckWindowPairs(pairs []WindowPair) error {
 	var errs []error
 	for i, p := range pairs {
@@ -171,7 +171,7 @@ func (c *checker) address(field, text string) {
 	}
 }
 
-// selector refuses an exclusion that leaves no engine.
+// selector refuses an exclusion that leaves no engine to select.
 func (c *checker) selector(field string, s Selector) {
 	if s.Not != nil && s.Not.empty() {
 		c.fatal(field+".not", "is empty and excludes every engine: name what to leave out, such as model_name: [long-*]")
@@ -256,7 +256,7 @@ func (c *checker) period() bool {
 	return true
 }
 
-// pairs explains why a pair's factor was limited to stay meaningful.
+// pairs explains why a pair's factor was limited.
 func (c *checker) pairs() {
 	one := big.NewRat(1, 1)
 	for _, p := range c.opt.WindowPairs {
@@ -280,7 +280,7 @@ func (c *checker) pairs() {
 	}
 }
 
-// grid reports which bound each runtime will use if the threshold is not on its grid.
+// grid reports which bound each runtime will use, if the threshold is not among its bounds.
 func (c *checker) grid() {
 	if !c.o.Signal.Latency() {
 		return
@@ -323,7 +323,7 @@ func percent(r *big.Rat) string {
 	return decimalShort(new(big.Rat).Mul(r, big.NewRat(100, 1))) + "%"
 }
 
-// decimalShort rounds for people: three decimals.
+// decimalShort rounds to three decimals, for people.
 func decimalShort(r *big.Rat) string {
 	return strings.TrimSuffix(strings.TrimRight(r.FloatString(3), "0"), ".")
 }

@@ -27,8 +27,8 @@ func (r Reason) Counts() bool {
 	return r == Counted || r == MeanCounted || r == QueueCounted || r == ProbeCounted
 }
 
-// Snap returns the largest bound at or below a threshold in seconds, which is the closest stricter objective that the
-// buckets can count exactly. ok is false if even the first bound is above the threshold.
+// Snap returns the largest bound at or below a threshold in seconds. The buckets count exactly at this bound, and the
+// objective becomes only slightly stricter. ok is false if even the first bound is above the threshold.
 func Snap(bounds []float64, threshold float64) (bound float64, ok bool) {
 	// An engine may print bounds with rounding errors, as in 0.1+0.2, so bounds are compared with a tolerance of one
 	// billionth.
@@ -42,7 +42,7 @@ func Snap(bounds []float64, threshold float64) (bound float64, ok bool) {
 	return bounds[i-1], true
 }
 
-// Regular expressions of outcomes, for queries that must agree with Judge.
+// These are regular expressions of outcomes, for queries that must agree with Judge.
 const (
 	// FailedOutcomes matches the outcomes that are bad.
 	FailedOutcomes = string(metrics.OutcomeError + "|" + metrics.OutcomeRejected)
@@ -50,10 +50,9 @@ const (
 	UncountedOutcomes = string(metrics.OutcomeAbort + "|" + metrics.OutcomeInvalid + "|" + metrics.OutcomeUnknown)
 )
 
-// Judge reports whether a request with this outcome counts for availability, and whether it is bad. Requests that the
-// client aborted (abort), invalid requests (invalid) and requests with an unknown end do not count, because they do not
-// show a fault of the server. Only a known good outcome counts as good. Objective.Judge also applies the exceptions
-// that an objective defines.
+// Judge reports whether a request with this outcome counts for availability, and whether it is bad. Three outcomes do
+// not count, because they show no fault of the server: abort (the client left), invalid (the request was wrong) and an
+// unknown end. Only a known good outcome counts as good. Objective.Judge also applies the exceptions of an objective.
 func Judge(outcome metrics.Outcome) (event, bad bool) {
 	switch outcome {
 	case metrics.OutcomeStop, metrics.OutcomeLength, metrics.OutcomeRepetition, metrics.OutcomeSuccess:
@@ -65,8 +64,8 @@ func Judge(outcome metrics.Outcome) (event, bad bool) {
 	return false, false
 }
 
-// JudgeProbe reports whether a synthetic request with this outcome counts for availability, and whether it is bad. A
-// refusal because of the probe's own configuration or rate limit does not affect users.
+// JudgeProbe reports whether a synthetic request with this outcome counts for availability, and whether it is bad. If
+// the probe's own configuration or rate limit caused a refusal, users are not affected.
 func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
 	switch outcome {
 	case metrics.ProbeOK, metrics.ProbeWrongAnswer:
@@ -79,8 +78,8 @@ func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
 	return true, true
 }
 
-// Fits returns Snap's bound for a threshold in seconds, and Counted if the bound is close enough. A bound below half of
-// the threshold would count good answers as bad. Otherwise Fits returns why the objective is not counted.
+// Fits returns Snap's bound for a threshold in seconds. If the bound is close enough, the reason is Counted. With a bound below half of the
+// threshold, good answers would count as bad. Fits then returns why the objective is not counted.
 func Fits(bounds []float64, threshold float64) (bound float64, reason Reason) {
 	bound, ok := Snap(bounds, threshold)
 	switch {

@@ -10,14 +10,14 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Ratio holds a share between 0 and 1 in billionths. Ratio is exact for every target that people write, so 99.9% never
+// Ratio is a share between 0 and 1 in billionths. It is exact for every target that people write, so 99.9% never
 // becomes 0.9990000000000001 in a rule or in a text.
 type Ratio int64
 
-// One is the share of everything, 1.
+// One is the share of all events, 1.
 const One Ratio = 1_000_000_000
 
-// ParseRatio reads "99.9%", "99.9" (taken as percent, as people write targets) or "0.999".
+// ParseRatio reads "99.9%", "99.9" or "0.999". A number above 1 is a percentage.
 func ParseRatio(text string) (Ratio, error) {
 	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	r, ok := new(big.Rat).SetString(strings.TrimSpace(number))
@@ -34,10 +34,10 @@ func ParseRatio(text string) (Ratio, error) {
 	return Ratio(r.Num().Int64()), nil
 }
 
-// String returns the ratio as an exact decimal, "0.999".
+// String returns the ratio as an exact decimal, such as "0.999".
 func (r Ratio) String() string { return decimal(r.Rat()) }
 
-// Percent returns the ratio as people write it, "99.9%".
+// Percent returns the ratio as a percentage, such as "99.9%".
 func (r Ratio) Percent() string {
 	return decimal(new(big.Rat).Mul(r.Rat(), big.NewRat(100, 1))) + "%"
 }
@@ -45,7 +45,7 @@ func (r Ratio) Percent() string {
 // Rat returns the ratio as an exact rational.
 func (r Ratio) Rat() *big.Rat { return big.NewRat(int64(r), int64(One)) }
 
-// Float returns the nearest float64, as a parser of String would.
+// Float returns the nearest float64, which is also the result of parsing String.
 func (r Ratio) Float() float64 { return float64(r) / float64(One) }
 
 // UnmarshalYAML reads a ratio from a number or a string.
@@ -60,7 +60,7 @@ func decimal(r *big.Rat) string {
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-// Duration holds a length of time, which it prints as in PromQL, with whole days as days.
+// Duration is a length of time. It is printed as in PromQL, with whole days as days.
 type Duration time.Duration
 
 // Day lasts 24 hours.
@@ -83,8 +83,8 @@ func ParseDuration(text string) (Duration, error) {
 	return Duration(d), nil
 }
 
-// String returns the duration in the largest units that keep it exact: "30d", "1h30m", "2.5s". Unlike Prometheus it
-// never turns days into weeks: 28d stays 28d in names and labels.
+// String returns the duration in the largest units that keep it exact, such as "30d", "1h30m" or "2.5s". Unlike
+// Prometheus, it never turns days into weeks, so 28d stays 28d in names and labels.
 func (d Duration) String() string {
 	if d == 0 {
 		return "0s"
@@ -112,7 +112,7 @@ func (d Duration) String() string {
 // Std returns the duration as a time.Duration.
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
-// Seconds returns the duration in seconds as an exact decimal, "0.5".
+// Seconds returns the duration in seconds as an exact decimal, such as "0.5".
 func (d Duration) Seconds() string { return decimal(d.rat()) }
 
 // rat returns the duration in seconds.

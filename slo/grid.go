@@ -2,7 +2,7 @@ package slo
 
 import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
-// Bucket grids that several engines share, taken from the engines' sources.
+// These bucket grids are common to several engines. They come from the engines' sources.
 var (
 	gridTTFT = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
 	gridITL  = []float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
@@ -15,11 +15,11 @@ var (
 	gridVLLM = map[Signal][]float64{TTFT: gridTTFT, ITL: gridITL, TPOT: gridITL, RequestDuration: gridE2E, QueueTime: gridE2E}
 )
 
-// Probes represents the exporter's own probes among the runtimes of Grids.
+// Probes stands for the exporter's own probes among the runtimes of Grids.
 const Probes metrics.Runtime = "probe"
 
-// Grids returns the default bucket bounds of engines with latency histograms, for advice while a configuration is
-// checked. The bounds in the engine's metrics decide in the end, because some engines let users set their own.
+// Grids returns the default bucket bounds of engines with latency histograms, for advice during the check of a
+// configuration. The bounds in the engine's metrics decide in the end, because users of some engines can set them.
 func Grids() map[metrics.Runtime]map[Signal][]float64 {
 	return map[metrics.Runtime]map[Signal][]float64{
 		metrics.VLLM:        gridVLLM,

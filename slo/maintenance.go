@@ -13,13 +13,13 @@ type Maintenance struct {
 	To   Moment `yaml:"to"`
 	// Reason describes the work.
 	Reason string `yaml:"reason"`
-	// Select restricts the interval to some engines. Empty selects all.
+	// Select restricts the interval to some engines. If empty, it selects all engines.
 	Select Selector `yaml:"select,omitempty"`
-	// Objectives restricts the interval to some objectives, by name. Empty means all.
+	// Objectives restricts the interval to some objectives, by name. If empty, it selects all objectives.
 	Objectives []string `yaml:"objectives,omitempty"`
 }
 
-// MaxMaintenance limits the length of an interval. For a longer time, use another objective instead.
+// MaxMaintenance limits the length of an interval. If failures are expected for longer, the objective should change.
 const MaxMaintenance = 7 * Day
 
 // On reports whether the interval is in progress.
@@ -41,7 +41,7 @@ func (m Maintenance) Covers(o Objective) bool {
 	return len(m.Objectives) == 0 || slices.Contains(m.Objectives, o.Name)
 }
 
-// Moment holds a point in time with its zone.
+// Moment is a point in time with its time zone.
 type Moment struct{ time.Time }
 
 // ParseMoment reads "2026-10-01T22:00:00Z" or "2026-10-02T00:00:00+02:00".

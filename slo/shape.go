@@ -7,23 +7,23 @@ import (
 	"slices"
 )
 
-// Shape controls how much of a histogram is exported, and so how many series a fleet has. A histogram of n bounds costs
-// n+3 series for every engine and rank; see docs/scale.md.
+// Shape controls how much of a histogram is exported, and therefore how many series a fleet has. A histogram of n
+// bounds costs n+3 series for every engine and rank: see docs/scale.md.
 type Shape struct {
-	// Keep selects whole, reduced or drop. Default: whole.
+	// Keep is whole, reduced or drop. Default: whole.
 	Keep Keep `yaml:"keep,omitempty"`
-	// Bounds are additional bounds that "reduced" keeps, besides the bounds of objectives.
+	// Bounds are bounds that "reduced" keeps in addition to the bounds of objectives.
 	Bounds []float64 `yaml:"bounds,omitempty"`
 }
 
-// Keep names how much of a histogram is exported.
+// Keep is how much of a histogram is exported.
 type Keep string
 
 // The choices.
 const (
 	Whole   Keep = "whole"   // every bucket of the engine
-	Reduced Keep = "reduced" // only chosen bounds; buckets are cumulative, so these stay exact
-	Drop    Keep = "drop"    // only its mean, as plain counters; objectives still count from the engine's buckets
+	Reduced Keep = "reduced" // only chosen bounds; buckets are cumulative, so these buckets stay exact
+	Drop    Keep = "drop"    // only the mean, as plain counters; objectives still count from the engine's buckets
 )
 
 // Check returns an error if the shape is invalid.
@@ -37,8 +37,8 @@ func (s Shape) Check() error {
 	return nil
 }
 
-// Keeps reports whether a bucket is exported. used holds the bounds at which objectives on this metric count: a
-// reduced histogram keeps them, so that a query over it agrees with the counted events.
+// Keeps reports whether a bucket is exported. used has the bounds at which objectives on this metric count. A reduced
+// histogram keeps these bounds, so that queries over it agree with the counted events.
 func (s Shape) Keeps(bound float64, used []float64) bool {
 	switch s.Keep {
 	case Drop:

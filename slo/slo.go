@@ -1,6 +1,6 @@
 // Package slo defines objectives as data: the target, the threshold and the period. It counts good and bad events on an
 // engine's own histogram buckets, and computes error budgets and burn rates. It imports only the vocabulary of this
-// project, so that the exporter, the rules, the drill and the docs compute with the same functions.
+// project. The exporter, the rules, the drill and the docs thus compute with the same functions.
 package slo
 
 import (
@@ -15,7 +15,7 @@ import (
 // Signal names the quantity that an objective measures.
 type Signal string
 
-// The signals. Latency signals are judged against a threshold; the others count events.
+// These are the signals. Latency signals are compared with a threshold. All other signals count events.
 const (
 	TTFT            Signal = "ttft"             // time to first token
 	ITL             Signal = "itl"              // time between tokens; its events are tokens
@@ -35,7 +35,7 @@ func Signals() []Signal {
 	return []Signal{TTFT, ITL, TPOT, RequestDuration, QueueTime, Availability, Events, ProbeTTFT, ProbeITL, ProbeAvailability}
 }
 
-// Family returns the metric from which a signal is counted; nil for Events, where the objective names its metrics.
+// Family returns the metric from which a signal is counted. It returns nil for Events, because the objective then names its metrics.
 func (s Signal) Family() *metrics.Family {
 	switch s {
 	case TTFT:
@@ -61,8 +61,8 @@ func (s Signal) Family() *metrics.Family {
 	return nil
 }
 
-// ByProbe returns the signal that probes count if an engine cannot count this one. The signals of probes return
-// themselves. It returns "" if probes cannot measure the signal.
+// ByProbe returns the signal that probes count if an engine cannot count this signal. The signals of probes return
+// themselves. If probes cannot measure the signal, ByProbe returns "".
 func (s Signal) ByProbe() Signal {
 	switch s {
 	case TTFT, ProbeTTFT:
@@ -79,11 +79,11 @@ func (s Signal) ByProbe() Signal {
 // OfProbes reports whether only probes count the signal.
 func (s Signal) OfProbes() bool { return s != "" && s.ByProbe() == s }
 
-// Substitute returns the metric from which a signal is counted on an engine that lacks the signal's own metric, and the
-// reason that names the substitute. Substitute returns nil if there is no such metric. The mean per request replaces
-// the time between tokens. Its events are requests, and a request that was slow on average was slow for the user. The
-// wait in the queue replaces the time to the first token if an engine never reports the latter, because a request that
-// waits too long before its first step gets its first token even later.
+// Substitute returns the metric from which a signal is counted on an engine that lacks the signal's own metric. It also
+// returns the reason that names the substitute, or nil if there is no substitute. The mean per request replaces the
+// time between tokens. Its events are requests, because a request that is slow on average is slow for the user. If an
+// engine never reports the time to the first token, the wait in the queue replaces it. A request that waits too long
+// before its first step gets its first token even later.
 func (s Signal) Substitute() (*metrics.Family, Reason) {
 	switch s {
 	case ITL:
@@ -95,37 +95,36 @@ func (s Signal) Substitute() (*metrics.Family, Reason) {
 	}
 }
 
-// Latency reports whether the signal is judged against a threshold.
+// Latency reports whether the signal is compared with a threshold.
 func (s Signal) Latency() bool {
 	f := s.Family()
 	return f != nil && f.Kind == metrics.Histogram
 }
 
-// Objective describes one promise about a service. The zero value of every optional field selects its default.
+// Objective is one promise about a service. The zero value of every optional field selects its default.
 type Objective struct {
-	// Name is the value of the slo label; unique, in lower case.
+	// Name is the value of the slo label. It is unique, and in lower case.
 	Name string `yaml:"name"`
 	// Signal names the quantity that the objective measures.
 	Signal Signal `yaml:"signal"`
-	// Threshold separates good latencies from bad latencies. It is rounded down to a bucket bound of the engine; see
-	// Snap.
+	// Threshold separates good latencies from bad latencies. It is rounded down to a bucket bound of the engine: see Snap.
 	Threshold Duration `yaml:"threshold,omitempty"`
 	// Target sets the share of events that must be good.
 	Target Ratio `yaml:"target"`
 	// Period sets the time over which the target must hold, one of Periods. Default: 30d.
 	Period Duration `yaml:"period,omitempty"`
-	// MayBeAbsent allows the models of the objective to have no engine. Otherwise a page is sent if a model loses its
+	// MayBeAbsent allows the models of the objective to have no engine. Otherwise, an alert pages if a model loses its
 	// last engine within an hour of a request.
 	MayBeAbsent bool `yaml:"may_be_absent,omitempty"`
-	// Select restricts the objective to some engines. Empty selects all.
+	// Select restricts the objective to some engines. If empty, it selects all engines.
 	Select Selector `yaml:"select,omitempty"`
 	// CountAborts makes requests that the client gave up count as bad for availability.
 	CountAborts bool `yaml:"count_aborts,omitempty"`
-	// Severity limits the alerts of a burning budget: Page, the default, follows the windows; Ticket lowers the fast
-	// windows to tickets; None means no alert.
+	// Severity limits the alerts of a burning budget. Page is the default and follows the windows. Ticket turns the fast
+	// windows into tickets. None means no alert.
 	Severity Severity `yaml:"severity,omitempty"`
-	// Labels holds labels that users define, such as team. They appear on the objective, and on alerts whose rules list
-	// their names.
+	// Labels has labels that users define, such as team. The objective has them, and so do alerts whose rules list their
+	// names.
 	Labels map[string]string `yaml:"labels,omitempty"`
 	// Runbook and Dashboard are the user's own addresses, which alerts show in addition to the generated ones.
 	Runbook   string `yaml:"runbook,omitempty"`
@@ -148,7 +147,7 @@ func Periods() []Duration {
 const DefaultPeriod = 30 * Day
 
 // Defaults returns the objectives that apply if none are configured. The severe objectives cover the few requests that
-// a target of 99% ignores. Without these objectives, one in a hundred requests may wait a minute.
+// a target of 99% ignores. Without them, one in a hundred requests might wait a minute.
 func Defaults() []Objective {
 	return []Objective{
 		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod, Default: true},
@@ -170,8 +169,8 @@ func (o Objective) WithDefaults() Objective {
 	return o
 }
 
-// Judge reports whether a request with this outcome counts for the objective, which must be on availability, and
-// whether it is bad.
+// Judge reports whether a request with this outcome counts for the objective, and whether it is bad. The objective must
+// be on availability.
 func (o Objective) Judge(outcome metrics.Outcome) (event, bad bool) {
 	if o.CountAborts && outcome == metrics.OutcomeAbort {
 		return true, true
@@ -179,7 +178,7 @@ func (o Objective) Judge(outcome metrics.Outcome) (event, bad bool) {
 	return Judge(outcome)
 }
 
-// Miss describes a bad event in words: "requests fail", "first tokens take longer than 10s".
+// Miss describes a bad event in words, such as "requests fail" or "first tokens take longer than 10s".
 func (o Objective) Miss() string {
 	of := ""
 	if o.Signal.OfProbes() {
@@ -208,7 +207,7 @@ func (o Objective) Miss() string {
 	return "events of " + o.Name + " are bad"
 }
 
-// Words returns the name of an objective as a graph shows it. It replaces only the names of the default latency objectives.
+// Words returns the name of an objective for graphs. It replaces only the names of the default latency objectives.
 func Words(name string) string {
 	if base, severe := strings.CutSuffix(name, "_severe"); base == string(TTFT) || base == string(ITL) {
 		if severe {
@@ -230,8 +229,8 @@ type Engine struct {
 	Role      string
 }
 
-// Selector restricts an objective. All fields must match, each by any of its values; "*" in a value stands for any
-// characters.
+// Selector restricts an objective. All fields must match. For each field, one matching value is sufficient. "*" in a
+// value stands for any characters.
 type Selector struct {
 	Model     []string          `yaml:"model_name,omitempty"`
 	Namespace []string          `yaml:"namespace,omitempty"`
@@ -248,7 +247,7 @@ func (s Selector) Matches(e Engine) bool {
 		(s.Not == nil || !s.Not.Matches(e))
 }
 
-// String formats the selector for people, "model_name=chat-*, not (runtime=tgi)".
+// String formats the selector for people, as in "model_name=chat-*, not (runtime=tgi)".
 func (s Selector) String() string {
 	var parts []string
 	add := func(name string, values []string) {
@@ -270,7 +269,7 @@ func (s Selector) String() string {
 	return cmp.Or(strings.Join(parts, ", "), "all")
 }
 
-// empty reports whether the selector has no condition and so selects everything.
+// empty reports whether the selector has no condition, and therefore selects everything.
 func (s Selector) empty() bool {
 	return len(s.Model)+len(s.Namespace)+len(s.Runtime)+len(s.Role) == 0 && s.Not == nil
 }
@@ -302,7 +301,7 @@ type Counters struct {
 	Match  map[string][]string `yaml:"match,omitempty"`
 }
 
-// Selects reports whether a series counts; label returns the value of one of its labels.
+// Selects reports whether a series counts. label returns the value of one of the series' labels.
 func (c Counters) Selects(f *metrics.Family, label func(name string) string) bool {
 	if f.Name != c.Metric {
 		return false
@@ -318,7 +317,7 @@ func (c Counters) Selects(f *metrics.Family, label func(name string) string) boo
 func ratio(text string) Ratio       { return must(ParseRatio(text)) }
 func duration(text string) Duration { return must(ParseDuration(text)) }
 
-// must panics on an error. It is only for constants of this package.
+// must panics if there is an error. It is only for constants of this package.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -11,7 +11,7 @@ type Severity uint8
 
 // The severities, from the most urgent.
 const (
-	Page   Severity = iota + 1 // wakes somebody
+	Page   Severity = iota + 1 // wakes a person
 	Ticket                     // is for working hours
 	Info                       // gives context to a person who already investigates
 	None                       // sends no alert
@@ -22,8 +22,8 @@ func (s Severity) String() string {
 	return [...]string{"", "page", "ticket", "info", "none"}[s]
 }
 
-// WindowPair combines a long and a short window with the share of the budget that may burn in the long one before the
-// alert fires. The short window clears the alert soon after the burn stops.
+// WindowPair is a long and a short window. An alert fires after the pair's share of the budget has burnt in the long
+// window. The short window ends the alert soon after the burn stops.
 type WindowPair struct {
 	Long, Short Duration
 	Spend       Ratio
@@ -31,7 +31,7 @@ type WindowPair struct {
 }
 
 // DefaultWindowPairs returns the window pairs of the SRE Workbook (chapter 5, table 5-8), with the 1d pair of its
-// example rules: burn rates 14.4, 6, 3 and 1 over 30 days.
+// example rules. The burn rates are 14.4, 6, 3 and 1 over 30 days.
 func DefaultWindowPairs() []WindowPair {
 	return []WindowPair{
 		{Long: hour, Short: 5 * minute, Spend: ratio("2%"), Severity: Page},
@@ -51,43 +51,43 @@ func Slowest(pairs []WindowPair, of Severity) (slowest WindowPair) {
 	return slowest
 }
 
-// MaxBadShare caps every threshold, because with more than half of all events bad there is an outage, whatever the
-// target. Without the cap, 14.4 times a budget of 10% would require 144% bad events, which cannot occur.
+// MaxBadShare limits every threshold. If more than half of all events are bad, there is an outage, whatever the target.
+// Without the limit, 14.4 times a budget of 10% would require 144% bad events, which cannot occur.
 const MaxBadShare = One / 2
 
-// MinBadEvents guards against low traffic. With fewer bad requests in the long window, no alert fires, so one slow
-// request to a quiet model never pages.
+// MinBadEvents is the guard against low traffic. With fewer bad requests in the long window, no alert fires, so one
+// slow request to a quiet model never pages.
 const MinBadEvents = 5
 
-// NowWindow is a window that shows the present burn, if it has at least MinBad bad requests.
+// NowWindow is a window that shows the present burn if it has at least MinBad bad requests.
 type NowWindow struct {
 	Length Duration
 	MinBad float64
 }
 
-// NowWindows lists the windows that show the present burn, shortest first. A window shorter than two scrapes shows nothing.
-// Fewer bad requests in the longest window do not show when a burn began.
+// NowWindows lists the windows that show the present burn. The shortest comes first. A window shorter than two scrapes
+// shows nothing. With fewer bad requests in the longest window, it is unknown when a burn began.
 var NowWindows = []NowWindow{{Duration(time.Minute), 10}, {Duration(2 * time.Minute), 10}, {Duration(5 * time.Minute), 3}}
 
-// LeastSpend is the part of a pair's spend, at a model's usual traffic, that must be spent before the pair alerts.
-// After a start from zero, twenty slow requests may be all the traffic, but they spend almost nothing of a month's budget.
+// LeastSpend is the part of a pair's spend, at a model's usual traffic, that must be spent before the pair alerts. After a start from zero,
+// twenty slow requests may be all the traffic, but they spend almost nothing of a month's budget.
 const LeastSpend = 0.1
 
-// WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window. Until then, the long window has
-// no more events than the short one, and a few requests that waited for the compilation of kernels may be a fifth of all requests.
-// With a model's usual traffic, a real outage spends that much within a minute. In the first hour of a model or of an objective,
-// WakeSpend also applies, with the traffic so far in place of the usual traffic, which is not known yet.
+// WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window. Until then, the long window has no
+// more events than the short window, and a few requests that waited for the compilation of kernels may be a fifth of all requests. With a
+// model's usual traffic, a real outage spends that much within a minute. In the first hour of a model or of an objective, the usual traffic
+// is unknown. WakeSpend then also applies, with the traffic so far.
 const WakeSpend = 0.5
 
 // StayShare is the part of the slowest pair's threshold above which a firing alert continues. Near a threshold, a short
-// window may by chance have half as many bad events as the next.
+// window may by chance have half as many bad events as the next short window.
 const StayShare = 0.5
 
-// A sustained burn of an objective that nearly all events must meet (a budget below SustainedBudget) pages although the
-// long window is still full of good events, for example of the traffic before throughput collapsed. The short window of
-// five minutes burns at SustainedFactor times the pair's threshold: with a target of 99.9% over 30 days, 4.3% of events
-// are bad. The share SustainedPart of these bad events is older than SustainedFor, and the same share came in the last
-// SustainedNow. So a stall of a minute that is over does not page.
+// These constants define a sustained burn. It applies to objectives that nearly all events must meet, with a budget below SustainedBudget.
+// It pages although the long window is still full of good events, for example from before throughput collapsed. The short window of five
+// minutes burns at SustainedFactor times the pair's threshold. With a target of 99.9% over 30 days, this means that 4.3% of events are bad.
+// The share SustainedPart of these bad events is older than SustainedFor, and the same share came in the last SustainedNow. So a stall of a
+// minute that is over does not page.
 const (
 	SustainedBudget = One / 500
 	SustainedFactor = 3
@@ -96,8 +96,8 @@ const (
 	SustainedNow    = 2 * time.Minute
 )
 
-// FewBadEvents is the number of bad events in the long window below which an alert continues although the short window
-// has none, because rare events have gaps of that length.
+// FewBadEvents is a number of bad events in the long window. With fewer bad events, an alert continues even if the
+// short window has none, because rare events have gaps of that length.
 const FewBadEvents = 20
 
 // Unit returns the period in seconds for which SpendFactor is 1.
@@ -112,8 +112,8 @@ func (p WindowPair) SpendFactor(period Duration) *big.Rat {
 	return f.Quo(f, p.Long.rat())
 }
 
-// Factor returns the burn rate above which the pair fires: SpendFactor, but never below 1 (which would alert while the
-// objective is met) and never above the burn rate of MaxBadShare.
+// Factor returns the burn rate above which the pair fires. It is SpendFactor, but at most the burn rate of MaxBadShare,
+// and at least 1. Below 1, the pair would alert while the objective is met.
 func (p WindowPair) Factor(o Objective) *big.Rat {
 	f := p.SpendFactor(o.Period)
 	if one := big.NewRat(1, 1); f.Cmp(one) < 0 {
@@ -136,10 +136,10 @@ func (p WindowPair) Spent(o Objective) *big.Rat {
 	return s.Quo(s, o.Period.rat())
 }
 
-// Sustains reports whether a sustained burn in the short window suffices for the pair: see SustainedFactor.
+// Sustains reports whether a sustained burn in the short window is sufficient for the pair: see SustainedFactor.
 func (p WindowPair) Sustains() bool { return p.Short == 5*minute }
 
-// sustains reports whether a sustained burn suffices for an objective.
+// sustains reports whether a sustained burn is sufficient for an objective.
 func (p WindowPair) sustains(o Objective) bool {
 	return p.Sustains() && o.Target > One-SustainedBudget
 }
@@ -158,15 +158,15 @@ func (p WindowPair) Holds(o Objective, count func(ago, window time.Duration) (ba
 	return bad >= MinBadEvents && long && now > limit*recent
 }
 
-// Load describes a constant incident: the share of events that are bad, and the traffic. Requests per second drive
-// the low-traffic guard, even if the events are tokens.
+// Load describes a constant incident, by the share of bad events and by the traffic. The guard against low traffic
+// counts requests per second, even if the events are tokens.
 type Load struct {
 	BadShare          float64
 	RequestsPerSecond float64
 }
 
-// Detection returns the time from the start of an incident, after a clean history with the same traffic, to the first
-// moment at which the pair's condition is met. fires is false if it is never met.
+// Detection returns the time from the start of an incident until the pair's condition is first met. The history before
+// is clean, with the same traffic. fires is false if the condition is never met.
 func (p WindowPair) Detection(o Objective, l Load) (d time.Duration, fires bool) {
 	threshold, _ := p.Threshold(o).Float64()
 	if l.BadShare <= threshold || l.RequestsPerSecond <= 0 {
@@ -198,8 +198,8 @@ func Detection(pairs []WindowPair, severity Severity, o Objective, l Load) (d ti
 	return d, fires
 }
 
-// Exhaustion returns the time until the remaining share of the budget is spent at a burn rate. At 14.4, the whole budget
-// of 30 days lasts 50 hours. At 0 the time is infinite.
+// Exhaustion returns the time until the remaining share of the budget is spent at a burn rate. At 14.4, the whole
+// budget of 30 days lasts 50 hours. At 0, the time is infinite.
 func Exhaustion(period Duration, remaining, burn float64) time.Duration {
 	seconds := time.Duration(period).Seconds() * max(remaining, 0) / burn
 	if !(seconds < math.MaxInt64/float64(time.Second)) {

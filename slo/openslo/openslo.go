@@ -1,5 +1,5 @@
-// Package openslo imports OpenSLO v1 objectives that our objectives can express, and explains why it refuses the
-// others. An objective that does not count what its author intended would be worse than none.
+// Package openslo imports OpenSLO v1 objectives that our objectives can express. For all other objectives, it explains
+// the refusal. A wrong objective would be worse than no objective.
 package openslo
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// document holds the fields that we read from any OpenSLO object.
+// document has the fields that we read from any OpenSLO object.
 type document struct {
 	APIVersion string   `yaml:"apiVersion"`
 	Kind       string   `yaml:"kind"`
@@ -35,7 +35,7 @@ type metadata struct {
 	Labels map[string]values `yaml:"labels"`
 }
 
-// values holds the values of one label: OpenSLO accepts one or several.
+// values has the values of one label. OpenSLO accepts one or several values.
 type values []string
 
 // UnmarshalYAML reads a string or a list of strings.
@@ -48,7 +48,7 @@ func (v *values) UnmarshalYAML(decode func(any) error) error {
 	return decode((*[]string)(v))
 }
 
-// reference names another document or contains it.
+// reference names another document, or contains a document.
 type reference struct {
 	name   string
 	inline *document
@@ -76,7 +76,7 @@ func (r *reference) UnmarshalYAML(decode func(any) error) error {
 // documents holds the documents of a file by kind and name.
 type documents map[[2]string]*document
 
-// find returns the document that a reference names; nil if the file does not have it.
+// find returns the document that a reference names, or nil if the file lacks it.
 func (d documents) find(kind string, r reference) *document {
 	if r.inline != nil {
 		return r.inline
@@ -85,18 +85,18 @@ func (d documents) find(kind string, r reference) *document {
 }
 
 type spec struct {
-	// SLO.
+	// These fields belong to an SLO.
 	BudgetingMethod string      `yaml:"budgetingMethod"`
 	IndicatorRef    string      `yaml:"indicatorRef"`
 	Indicator       *document   `yaml:"indicator"`
 	TimeWindow      []window    `yaml:"timeWindow"`
 	Objectives      []objective `yaml:"objectives"`
 	AlertPolicies   []reference `yaml:"alertPolicies"`
-	// AlertPolicy.
+	// These fields belong to an AlertPolicy.
 	Conditions []reference `yaml:"conditions"`
-	// AlertCondition.
+	// These fields belong to an AlertCondition.
 	Severity string `yaml:"severity"`
-	// SLI.
+	// These fields belong to an SLI.
 	RatioMetric     *ratioMetric `yaml:"ratioMetric"`
 	ThresholdMetric any          `yaml:"thresholdMetric"`
 }
@@ -133,13 +133,13 @@ type metric struct {
 // RefusalError explains why an objective cannot be imported and what to do instead.
 type RefusalError struct{ Name, Reason string }
 
-// Error returns the objective, then the reason.
+// Error returns the objective, followed by the reason.
 func (r *RefusalError) Error() string { return fmt.Sprintf("OpenSLO %q: %s", r.Name, r.Reason) }
 
 func refuse(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
-// Import reads OpenSLO v1 documents, separated by "---", and returns the objectives that can be
-// expressed. The error joins one RefusalError for each SLO that cannot be expressed.
+// Import reads OpenSLO v1 documents, separated by "---", and returns the objectives that can be expressed. The error
+// joins one RefusalError for each other SLO.
 func Import(content []byte) ([]slo.Objective, error) {
 	others, slos := documents{}, []*document{}
 	dec := yaml.NewDecoder(bytes.NewReader(content))
@@ -228,8 +228,8 @@ func owner(from map[string]values) map[string]string {
 	return labels
 }
 
-// severity returns the highest severity of the alert policies. A word that OpenSLO's examples do not use leaves the
-// default, which pages, because an unnecessary page is better than a missing one.
+// severity returns the highest severity of the alert policies. If a word is not among OpenSLO's examples, the default
+// stays, which pages. An unnecessary page is better than a missing page.
 func (d documents) severity(s spec) (loudest slo.Severity) {
 	for _, p := range s.AlertPolicies {
 		policy := d.find("AlertPolicy", p)
@@ -317,7 +317,7 @@ func latency(o slo.Objective, place string, total, counted series) (slo.Objectiv
 type series struct {
 	family    *metrics.Family
 	histogram bool
-	bound     string              // le
+	bound     string              // value of le
 	selects   map[string][]string // labels that select engines
 	match     map[string][]string // other labels
 }
@@ -327,7 +327,7 @@ var selecting = []string{metrics.LabelModel, metrics.LabelNamespace, metrics.Lab
 
 var promQL = parser.NewParser(parser.Options{})
 
-// read parses a selector of the vocabulary, alone or inside sum, rate and increase.
+// read parses a selector of the vocabulary. The selector may be inside sum, rate and increase.
 func read(place string, m *metric) (series, error) {
 	query := m.MetricSource.Spec.Query
 	if kind := m.MetricSource.Type; kind != "" && !strings.EqualFold(kind, "prometheus") {
@@ -369,7 +369,7 @@ func read(place string, m *metric) (series, error) {
 	return s, nil
 }
 
-// unwrap finds the selector inside sum, rate, increase and parentheses; it returns nil for any other expression.
+// unwrap finds the selector inside sum, rate, increase and parentheses. It returns nil for any other expression.
 func unwrap(e parser.Expr) *parser.VectorSelector {
 	switch e := e.(type) {
 	case *parser.VectorSelector:
