@@ -23,19 +23,19 @@ import (
 // Options configure an Actor.
 type Options struct {
 	Log *slog.Logger
-	// Config holds the access to the API server.
+	// Config is the configuration of the client of the API server.
 	Config *rest.Config
-	// Namespace is the namespace of the exporters' pods, the lease and the events. Selector matches the labels of those
-	// pods.
+	// Namespace is the namespace of the exporters' pods, the lease and the events. Selector matches the labels of the
+	// exporters' pods.
 	Namespace, Selector string
-	// Identity distinguishes this replica from others.
+	// Identity distinguishes this replica from other replicas.
 	Identity string
 	// Scheme and Port are parts of the exporters' addresses. Client connects to them.
 	Scheme, Port string
 	Client       *http.Client
 	// DryRun logs the changes without writing them.
 	DryRun bool
-	// Most is the strongest effect that may be used.
+	// Most is the strongest allowed effect.
 	Most Effect
 	// Ceiling limits how many GPUs may be out of service at once.
 	Ceiling Ceiling
@@ -45,20 +45,20 @@ type Options struct {
 	Interval time.Duration
 }
 
-// forgets is how long an exporter must have watched before its verdict may lift a taint from before the watch began.
+// forgets is how long an exporter must have watched before its verdict may lift a taint that is older than the watch.
 const forgets = time.Hour
 
 // Actor writes the verdicts to Kubernetes.
 type Actor struct {
 	Options
 	cluster *cluster
-	said    map[string]string // by unit: the text logged last
+	said    map[string]string // by unit: the last logged text
 	untold  map[string]untold // by unit
-	state   string            // of the last round, to log changes only
+	state   string            // of the last round; logged only when it changes
 	unseen  map[string]time.Time
 }
 
-// New returns an actor that has done nothing yet.
+// New returns an actor that does nothing until Run runs.
 func New(o Options) (*Actor, error) {
 	if o.Interval == 0 {
 		o.Interval = 10 * time.Second
@@ -133,7 +133,7 @@ type fleet struct {
 	units []*unit
 	nodes map[string]*unstructured.Unstructured
 	rules map[device]*unstructured.Unstructured
-	says  map[string]*health.Node // by node; nil where the exporter does not answer
+	says  map[string]*health.Node // by node; nil if the exporter does not answer
 }
 
 // read queries the API server and the exporters.
@@ -175,7 +175,7 @@ func (a *Actor) read(ctx context.Context) (f fleet, err error) {
 				case a.cluster.taintRules.Empty() || !offers[name]:
 					rest.gpus = append(rest.gpus, g)
 					continue
-				case !ok: // its node offers devices, but not this GPU: the other GPUs stay in service
+				case !ok: // the node offers devices but not this GPU, so the other GPUs stay in service
 					continue
 				}
 				u := &unit{node: name, pool: rest.pool, device: &d, gpus: []health.GPU{g}, boot: says.Boot, known: true, watching: true}
@@ -192,7 +192,7 @@ func (a *Actor) read(ctx context.Context) (f fleet, err error) {
 			f.units = append(f.units, rest)
 		}
 	}
-	// A device that is out of service stays out, and counts against the ceiling, even if no exporter reports it.
+	// A device stays out of service, and counts for the ceiling, even if no exporter reports it.
 	for d, rule := range f.rules {
 		if !seen[d] {
 			d := d
@@ -202,8 +202,8 @@ func (a *Actor) read(ctx context.Context) (f fleet, err error) {
 	return f, nil
 }
 
-// watching reports whether an exporter's verdict may lift a taint of a given time: the exporter has watched since
-// then, the node has restarted since then, or the exporter has watched long enough to see a fault.
+// watching reports whether an exporter's verdict may lift a taint of a given time. It may if the exporter has watched
+// or the node has restarted since then, or if the exporter has watched long enough to see a fault.
 func watching(says *health.Node, since time.Time, boot string) bool {
 	return !says.Watching.After(since) || boot != "" && says.Boot != boot || says.At.Sub(says.Watching) >= forgets
 }
@@ -225,7 +225,7 @@ func (a *Actor) ask(ctx context.Context, exporters []exporter) map[string]*healt
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if n != nil || says[e.node] == nil { // during an update a node has two pods, and one answers
+			if n != nil || says[e.node] == nil { // during an update, a node has two pods, and only one answers
 				says[e.node] = n
 			}
 		})
@@ -237,7 +237,7 @@ func (a *Actor) ask(ctx context.Context, exporters []exporter) map[string]*healt
 // answerLimit limits the size of an answer. Sixteen GPUs and their workloads need a few hundred KiB.
 const answerLimit = 4 << 20
 
-// patience is how long an exporter may take to answer. The exporter keeps the answer ready.
+// patience is how long an exporter may take to answer, because it keeps the answer ready.
 const patience = 5 * time.Second
 
 func (a *Actor) askOne(ctx context.Context, address string) (*health.Node, error) {
@@ -262,7 +262,7 @@ func (a *Actor) askOne(ctx context.Context, address string) (*health.Node, error
 	return n, json.NewDecoder(io.LimitReader(resp.Body, answerLimit)).Decode(n)
 }
 
-// log logs each action on a unit once, including actions of a dry run. It reports whether this is new.
+// log logs each action on a unit once, including actions of a dry run. It reports whether the action is new.
 func (a *Actor) log(s step) (news bool) {
 	text := string(s.want.effect) + " " + s.want.verdict + " " + s.held
 	before, known := a.said[s.unit.name()]
@@ -283,14 +283,14 @@ func (a *Actor) log(s step) (news bool) {
 }
 
 // untold is an event that waits until its change is written and the API server accepts the event. The answer to a write
-// can be lost, and the API server can fail between the two writes.
+// may be lost, and the API server may fail between the two writes.
 type untold struct {
 	when  taint
 	event *unstructured.Unstructured
 }
 
-// do writes one step and its event, once. Only an event shows that a node is held back. A device's own rule shows that
-// the device is held back.
+// do writes one step and its event once. If a node stays in service because of a ceiling, only an event shows this. For
+// a device, the device's own rule shows this.
 func (a *Actor) do(ctx context.Context, f fleet, s step, news bool) error {
 	u := s.unit
 	err := a.tell(ctx, u, u.now)
@@ -318,7 +318,7 @@ func (a *Actor) do(ctx context.Context, f fleet, s step, news bool) error {
 	return err
 }
 
-// tell writes the event that waits for a unit to have this taint. An event for another taint is dropped, because that taint was not set.
+// tell writes the waiting event when its unit has this taint. An event for another taint is dropped, because that taint was not set.
 func (a *Actor) tell(ctx context.Context, u *unit, now taint) error {
 	waits, ok := a.untold[u.name()]
 	if ok && waits.when == now {
@@ -330,7 +330,7 @@ func (a *Actor) tell(ctx context.Context, u *unit, now taint) error {
 	return nil
 }
 
-// silence is how long an exporter may be silent before its node's condition shows it.
+// silence is how long an exporter may be silent before the condition of its node shows this.
 const silence = time.Minute
 
 // conditions writes the condition of each node that has an exporter.
@@ -359,7 +359,7 @@ func (a *Actor) conditions(ctx context.Context, f fleet) (failed []error) {
 	return failed
 }
 
-// conditionOf returns the verdict as a node's condition.
+// conditionOf returns the condition of a node for a verdict.
 func conditionOf(says *health.Node) condition {
 	c := condition{"True", "Healthy", "no GPU of the node has to leave service"}
 	switch {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Names of the objects that are written. Only objects with this label, taints with this key and conditions of this type
-// are ever changed.
+// These are names in the written objects. Only objects with this label, taints with this key and conditions of this
+// type are ever changed.
 const (
 	ConditionType = "LLMGPUHealthy"
 	TaintKey      = "llm-node-exporter/gpu-health"
@@ -30,10 +30,10 @@ const (
 	reporter      = "llm-node-exporter"
 )
 
-// cluster reads and writes the objects that acting needs.
+// cluster reads and writes Kubernetes' objects.
 type cluster struct {
 	dynamic.Interface
-	taintRules schema.GroupVersionResource // zero: the API server has no such version
+	taintRules schema.GroupVersionResource // empty if the API server has no such version
 }
 
 func newCluster(config *rest.Config) (*cluster, error) {
@@ -48,7 +48,7 @@ func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// versioned lists the objects of a kind in the newest version that the API server has.
+// versioned lists the objects of a kind, in the newest version of the API server.
 func (c *cluster) versioned(ctx context.Context, resource, selector string, versions ...string) (kind schema.GroupVersionResource,
 	list []unstructured.Unstructured, err error,
 ) {
@@ -65,7 +65,7 @@ func (c *cluster) versioned(ctx context.Context, resource, selector string, vers
 	return schema.GroupVersionResource{}, nil, nil
 }
 
-// exporter is a pod of the node's exporter.
+// exporter is a pod of the exporter on a node.
 type exporter struct{ node, address string }
 
 // exporters lists the exporters' running pods.
@@ -98,10 +98,10 @@ func (c *cluster) nodes(ctx context.Context) (map[string]*unstructured.Unstructu
 	return all, nil
 }
 
-// device names a GPU as its driver does in a ResourceSlice.
+// device names a GPU as the GPU's driver does in a ResourceSlice.
 type device struct{ driver, pool, name string }
 
-// devices returns the devices by node and by UUID of their GPU: an exporter's verdict applies only to its own node.
+// devices returns the devices by node and GPU's UUID, because an exporter's verdict applies only to its own node.
 func (c *cluster) devices(ctx context.Context) (map[string]device, error) {
 	_, list, err := c.versioned(ctx, "resourceslices", "", "v1", "v1beta2", "v1beta1")
 	all := map[string]device{}
@@ -123,7 +123,7 @@ func (c *cluster) devices(ctx context.Context) (map[string]device, error) {
 	return all, err
 }
 
-// rules returns our DeviceTaintRules by device.
+// rules returns the DeviceTaintRules of this program by device.
 func (c *cluster) rules(ctx context.Context) (map[device]*unstructured.Unstructured, error) {
 	kind, list, err := c.versioned(ctx, "devicetaintrules", ownerLabel, "v1", "v1beta2")
 	c.taintRules = kind
@@ -143,7 +143,7 @@ func ruleTaint(rule *unstructured.Unstructured) taint {
 	return taint{Effect(effect), value}
 }
 
-// setRule creates, changes or deletes the rule of a device so that it has the wanted taint.
+// setRule creates, changes or deletes the rule of a device, so that the device has the wanted taint.
 func (c *cluster) setRule(ctx context.Context, d device, old *unstructured.Unstructured, want taint, boot string) error {
 	rules := c.Resource(c.taintRules)
 	if want.effect == NoTaint {
@@ -178,17 +178,17 @@ func (c *cluster) setRule(ctx context.Context, d device, old *unstructured.Unstr
 	return err
 }
 
-// notes returns the annotations of an object that was taken out of service: the time, and the node's boot at that time.
+// notes returns the annotations of an object that was taken out of service. They have the time, and the node's boot at that time.
 func notes(boot string) map[string]any {
 	return map[string]any{sinceNote: time.Now().UTC().Format(time.RFC3339), bootNote: boot}
 }
 
-// digest returns a short name for names of any length.
+// digest returns a short name for a name of any length.
 func digest(names ...string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(names, "\x00"))))[:16]
 }
 
-// nodeTaints returns the taints of a node other than ours, and our taint.
+// nodeTaints returns the taints of a node that others set, and the taint of this program.
 func nodeTaints(node *unstructured.Unstructured) (others []any, ours taint) {
 	all, _, _ := unstructured.NestedSlice(node.Object, "spec", "taints")
 	for _, one := range all {
@@ -204,8 +204,8 @@ func nodeTaints(node *unstructured.Unstructured) (others []any, ours taint) {
 	return others, ours
 }
 
-// setNodeTaint sets our taint on a node to the wanted taint. It fails if the node has changed since it was read. The
-// next round reads it again.
+// setNodeTaint sets this program's taint on a node to the wanted taint. It fails if the node has changed since the
+// reading. The next round then reads the node again.
 func (c *cluster) setNodeTaint(ctx context.Context, node *unstructured.Unstructured, want taint, boot string) error {
 	taints, _ := nodeTaints(node)
 	if want.effect != NoTaint {
@@ -229,13 +229,13 @@ func (c *cluster) setNodeTaint(ctx context.Context, node *unstructured.Unstructu
 	return err
 }
 
-// condition is a node's condition.
+// condition is the condition of a node.
 type condition struct{ status, reason, message string }
 
 // heartbeat is how often an unchanged condition is written again.
 const heartbeat = 5 * time.Minute
 
-// setCondition writes the condition of a node, if it has changed or is old.
+// setCondition writes the condition of a node if the condition has changed or is old.
 func (c *cluster) setCondition(ctx context.Context, node *unstructured.Unstructured, want condition) error {
 	now := time.Now().UTC()
 	changed := now.Format(time.RFC3339)
@@ -267,9 +267,9 @@ func (c *cluster) setCondition(ctx context.Context, node *unstructured.Unstructu
 	return err
 }
 
-// event returns an event about a node. Its name contains its subject, so that it is written once.
+// event returns an event about a node. The name of the event contains the event's subject, so that the event is written once.
 func event(namespace, node, reason, note string) *unstructured.Unstructured {
-	const longest = 1000 // bytes: Kubernetes allows 1024
+	const longest = 1000 // bytes, because Kubernetes allows 1024
 	if len(note) > longest {
 		note = strings.ToValidUTF8(note[:longest], "") + "…"
 	}
@@ -292,7 +292,7 @@ func event(namespace, node, reason, note string) *unstructured.Unstructured {
 	}}
 }
 
-// tell writes an event unless it exists already.
+// tell writes an event, unless the event exists already.
 func (c *cluster) tell(ctx context.Context, event *unstructured.Unstructured) error {
 	_, err := c.Resource(schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}).
 		Namespace(event.GetNamespace()).Create(ctx, event, metav1.CreateOptions{})
@@ -305,7 +305,7 @@ func (c *cluster) tell(ctx context.Context, event *unstructured.Unstructured) er
 // leaseTime is how long a replica leads without renewing the lease.
 const leaseTime = 30 * time.Second
 
-// lead reports whether this replica may act: it has the lease, or has taken over the lease of a replica that ended.
+// lead reports whether this replica may act. It may act if it has the lease, or has taken over the lease of a replica that ended.
 func (c *cluster) lead(ctx context.Context, namespace, identity string) (bool, error) {
 	leases := c.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace(namespace)
 	now := time.Now().UTC()
@@ -343,7 +343,7 @@ const leaseName = "llm-node-exporter-acts"
 func noted(o *unstructured.Unstructured) (since time.Time, boot string) {
 	notes := o.GetAnnotations()
 	since, err := time.Parse(time.RFC3339, notes[sinceNote])
-	if err != nil { // a person removed the note, so the object counts as the oldest
+	if err != nil { // if a person removed the note, the object counts as the oldest
 		since = o.GetCreationTimestamp().Time
 	}
 	return since, notes[bootNote]

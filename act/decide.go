@@ -2,8 +2,8 @@
 // exporters' verdicts to Kubernetes, up to a ceiling.
 //
 //	decide   what should be out of service, and what the ceiling prevents      decide.go
-//	cluster  what is read and written: nodes, devices, taints, events          cluster.go
-//	act      the loop: read verdicts, decide, write                            act.go
+//	cluster  reads and writes nodes, devices, taints and events                cluster.go
+//	act      the loop that reads verdicts, decides and writes                  act.go
 package act
 
 import (
@@ -21,7 +21,7 @@ import (
 // Effect is the effect of a taint, with Kubernetes' names.
 type Effect string
 
-// The effects, from the weakest. The effect None marks a device as degraded, and keeps no pod away.
+// These are the effects. The weakest comes first. The effect None marks a device as degraded, and keeps no pod away.
 const (
 	NoTaint    Effect = ""
 	None       Effect = "None"
@@ -45,22 +45,22 @@ func effectOf(v metrics.Verdict, most Effect) Effect {
 	return e
 }
 
-// Ceiling is the share of GPUs that may be out of service at once in the cluster, in a node pool, and for a model. One
-// GPU, or one node without devices of its own, is always allowed.
+// Ceiling is the share of GPUs that may be out of service at once, in the cluster, in a node pool, and for a model. One
+// GPU is always allowed. If a node has no devices of its own, the whole node is allowed.
 type Ceiling struct{ Cluster, Pool, Model float64 }
 
-// unit can be taken out of service: it is a GPU that is a device of its own, or all GPUs of a node.
+// unit is the smallest part that can be taken out of service. It is a GPU with its own device, or all GPUs of a node.
 type unit struct {
 	node, pool string
-	device     *device // nil: the node
+	device     *device // nil stands for the node
 	gpus       []health.GPU
 	boot       string
-	watching   bool // the exporter saw everything since the unit was taken out, or cannot have missed a fault
-	known      bool // its exporter answered
+	watching   bool // the exporter has watched since the unit was taken out, or long enough to see a fault
+	known      bool // the unit's exporter answered
 	now        taint
 }
 
-// taint is our taint on a unit.
+// taint is the taint of this program on a unit.
 type taint struct {
 	effect  Effect
 	verdict string
@@ -116,15 +116,15 @@ func (u *unit) why() string {
 type step struct {
 	unit *unit
 	want taint
-	held string // the ceiling that keeps the unit in service; empty if none
+	held string // the ceiling that keeps the unit in service, or empty
 }
 
-// changes reports whether there is anything to do.
+// changes reports whether the step changes the unit.
 func (s step) changes() bool { return s.want != s.unit.now }
 
 // decide returns a step for each unit. Units that are out of service and still sick stay out, and count first. The
-// other units follow, by verdict, worst first, then by age, oldest first. No taint is lifted while the exporter does
-// not answer, or while its verdict may not lift the taint (see watching).
+// other units follow. The worst verdict comes first, and among equal verdicts the oldest. No taint is lifted while the
+// exporter does not answer, or while its verdict may not lift the taint (see watching).
 func decide(units []*unit, ceiling Ceiling, most Effect) []step {
 	count := newCount(units, ceiling)
 	steps := make([]step, len(units))
@@ -166,7 +166,7 @@ func decide(units []*unit, ceiling Ceiling, most Effect) []step {
 	return steps
 }
 
-// count keeps the numbers of GPUs out of service, by cluster, pool and model.
+// count holds the numbers of GPUs that are out of service, by cluster, pool and model.
 type count struct{ all, out, most map[string]int }
 
 func newCount(units []*unit, c Ceiling) count {
@@ -183,7 +183,7 @@ func newCount(units []*unit, c Ceiling) count {
 	return n
 }
 
-// keys returns the cluster, pool and models to which a unit's GPUs count, with the number of these GPUs.
+// keys returns the cluster, pool and models for which a unit's GPUs count, and the number of these GPUs.
 func (u *unit) keys() map[string]int {
 	gpus := max(1, len(u.gpus)) // the number is unknown for a node whose exporter is silent
 	keys := map[string]int{"cluster": gpus, "pool " + u.pool: gpus}
@@ -201,8 +201,8 @@ func (u *unit) keys() map[string]int {
 	return keys
 }
 
-// full names the ceiling that a unit would exceed, or is empty if there is none. If no unit is out of service yet,
-// one unit may be taken out.
+// full names the ceiling that a unit would exceed, or is empty. If no unit is out of service yet, one unit may be taken
+// out.
 func (n count) full(u *unit) string {
 	keys := u.keys()
 	for _, key := range slices.Sorted(maps.Keys(keys)) {

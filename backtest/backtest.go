@@ -1,6 +1,6 @@
-// Package backtest finds out which pages objectives would have sent, from the data in a Prometheus: the exporter's events
-// or, if no exporter ran, the engines' own histograms and counters. It reads the engines' series with the tables of
-// package engine, and evaluates the generated rules themselves at every minute.
+// Package backtest finds out when objectives would have paged, from the data in a Prometheus. The data are the
+// exporter's events or, if no exporter ran, the engines' own histograms and counters. The package reads the engines'
+// series with the tables of package engine, and evaluates the generated rules at every minute.
 package backtest
 
 import (
@@ -24,12 +24,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Backtest configures the objectives and data of a replay, and limits the load on the server.
+// Backtest has the objectives and data of a replay, and the limits of the load on the server.
 type Backtest struct {
-	// URL is the address of the Prometheus, for error messages. API queries this Prometheus.
+	// URL is the address of the Prometheus, for error messages. API sends the queries to this Prometheus.
 	URL string
 	API prometheus.API
-	// Objectives must be complete, as slo.Objective.WithDefaults returns them.
+	// Objectives must be complete, as returned by slo.Objective.WithDefaults.
 	Objectives []slo.Objective
 	// Pairs lists the window pairs of the alerts.
 	Pairs []slo.WindowPair
@@ -39,9 +39,9 @@ type Backtest struct {
 	Source Source
 	// MaxSamples limits the samples that one query returns.
 	MaxSamples int
-	// Neighbours is how many bucket bounds on each side of a threshold are tried.
+	// Neighbours is the number of bucket bounds that are tried on each side of a threshold.
 	Neighbours int
-	// PagesPerMonth is how many pages per objective and model are acceptable in 30 days.
+	// PagesPerMonth is the acceptable number of pages per objective and model in 30 days.
 	PagesPerMonth float64
 	// Progress receives a line per model.
 	Progress io.Writer
@@ -52,7 +52,7 @@ type Backtest struct {
 // Source names the series that a backtest reads.
 type Source string
 
-// The sources.
+// These are the sources.
 const (
 	Auto     Source = "auto"
 	Exporter Source = "exporter" // llm_slo_events_total
@@ -68,7 +68,7 @@ type Report struct {
 	Rows  []Row     `json:"objectives"`
 }
 
-// Row holds the result of one objective for one model.
+// Row is the result of one objective for one model.
 type Row struct {
 	Cluster   string `json:"cluster,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
@@ -76,16 +76,16 @@ type Row struct {
 	Role      string `json:"role,omitempty"`
 	Objective string `json:"slo"`
 	Target    string `json:"target"`
-	// Threshold is the bucket bound, in seconds, that the engines' counts use, or "" if there is none.
+	// Threshold is the bucket bound, in seconds, at which the engines count. It is empty if there is none.
 	Threshold string  `json:"threshold_seconds,omitempty"`
 	Events    float64 `json:"events"`
 	Bad       float64 `json:"bad_events"`
-	// Spent is the share of the period's budget, at the traffic of the backtest.
+	// Spent is the share of the period's budget that was spent, at the traffic of the backtest.
 	Spent   float64   `json:"budget_spent_ratio"`
 	Pages   []Episode `json:"pages"`
 	Tickets []Episode `json:"tickets"`
 	// Targets and Bounds hold the results for other targets and thresholds. Best is the strictest target with an
-	// acceptable number of pages, "" if there is none.
+	// acceptable number of pages, or empty.
 	Targets []Choice `json:"targets,omitempty"`
 	Bounds  []Choice `json:"thresholds,omitempty"`
 	Best    string   `json:"recommended_target,omitempty"`
@@ -93,20 +93,20 @@ type Row struct {
 	hours [][2]float64 // events and bad events by hour
 }
 
-// Episode is a period in which an alert fired without a pause of five minutes or more.
+// Episode is a period in which an alert fired. Pauses of less than five minutes do not end it.
 type Episode struct {
 	From    time.Time `json:"from"`
 	To      time.Time `json:"to"`
 	Verdict string    `json:"verdict,omitempty"`
 }
 
-// Choice is an alternative target or threshold, and its pages.
+// Choice is another target or threshold, with its pages.
 type Choice struct {
 	Value string `json:"value"`
 	Pages int    `json:"pages"`
 }
 
-// Targets lists the targets that a backtest tries besides the objective's own.
+// Targets lists the targets that a backtest tries in addition to the objective's own target.
 var Targets = []string{"50%", "80%", "90%", "95%", "97%", "98%", "99%", "99.5%", "99.8%", "99.9%", "99.95%", "99.99%"}
 
 // Run reads the history and evaluates it.
@@ -181,7 +181,7 @@ func (b *Backtest) note(format string, args ...any) {
 // minutes returns the number of evaluations.
 func (h *history) minutes() int { return int(h.end.Sub(h.begin)/time.Minute) + 1 }
 
-// scraped finds out how often targets are scraped. The size of the answers depends on that interval.
+// scraped finds out how often targets are scraped, because the size of the answers depends on the interval.
 func (h *history) scraped(ctx context.Context, g group) error {
 	expr := fmt.Sprintf("max(count_over_time({__name__=%q,%s}[1h]))", g.name, g.match)
 	value, _, _, err := h.API.QueryRange(ctx, expr, prometheus.Range{Start: h.end.Add(-day), End: h.end, Step: time.Hour})
@@ -338,10 +338,10 @@ func episodes(firing []bool, begin time.Time) []Episode {
 	return all
 }
 
-// alternatives returns the objectives with other thresholds: the bucket bounds of an engine next to the present
-// threshold.
+// alternatives returns the objectives with other thresholds. These are the bucket bounds of an engine next to the
+// present threshold.
 func (h *history) alternatives(lines []engine.Line) (all []slo.Objective) {
-	bounds := map[string][]float64{} // by name of the buckets
+	bounds := map[string][]float64{} // by name of the bucket series
 	for _, l := range lines {
 		if le := l.Series.Get("le"); le != "" && le != "+Inf" {
 			name := l.Series.Get(model.MetricNameLabel)
@@ -381,7 +381,7 @@ func seconds(bound string) float64 {
 	return d.Std().Seconds()
 }
 
-// Transport wraps the connection to the server. Transport waits between requests, or as long as the server's
+// Transport wraps the connection to the server. It waits between requests, and at least as long as the server's
 // Retry-After requires. If there is a folder, it caches answers that can no longer change.
 func Transport(pause time.Duration, cache string, progress io.Writer) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {

@@ -21,9 +21,9 @@ type subject struct {
 	key
 	threshold               string                     // bucket bound of the engine that was read last
 	events, bad             map[slo.Duration][]float64 // increase in the windows that read raw counters
-	first, badFirst         []float64                  // events that new engines had counted before their first scrape
-	tiles, badTiles         []float64                  // exact gain of five minutes, every five minutes
-	counted, underWay       []bool                     // some engine is counted; maintenance is in progress
+	first, badFirst         []float64                  // events that new engines had counted before the first scrape
+	tiles, badTiles         []float64                  // exact gain in five minutes, every five minutes
+	counted, underWay       []bool                     // some engine is counted; maintenance is under way
 	requests, requestsEnded []float64                  // of the model, per second, over six hours
 }
 
@@ -50,7 +50,7 @@ func (s *subject) labels() labels.Labels {
 		metrics.LabelModel, s.Model), metrics.LabelRole, s.Role), metrics.LabelSLO, s.SLO)
 }
 
-// corrected adds the corrections that package rules records to the increases.
+// corrected adds to the increases the corrections that package rules records.
 func (s *subject) corrected() {
 	for _, part := range []struct {
 		increases map[slo.Duration][]float64
@@ -77,12 +77,12 @@ func (s *subject) corrected() {
 	}
 }
 
-// maintained reports whether rates of a minute include maintenance.
+// maintained reports whether the rates of a minute include maintenance.
 func (s *subject) maintained(i int) bool {
 	return slices.Contains(s.underWay[max(0, i-tileMinutes):i+1], true)
 }
 
-// over returns, for each minute, the sum of the n values up to the value "ago" minutes earlier. A sum is absent if all
+// over returns, for each minute, the sum of n values. The last of them is "ago" minutes earlier. A sum is absent if all
 // its values are absent.
 func over(values []float64, n, ago int) []float64 {
 	sums := nothing(len(values))
@@ -94,7 +94,7 @@ func over(values []float64, n, ago int) []float64 {
 			found += sign
 		}
 		if found == 0 {
-			total = 0 // rounding errors do not accumulate
+			total = 0 // prevents rounding errors from adding up
 		}
 	}
 	for i := range values {
@@ -113,7 +113,7 @@ type judge struct {
 	columns *rulesim.Columns
 }
 
-// judge returns the rules with the subject's numbers in place of raw counters.
+// judge returns the rules, with the subject's numbers instead of raw counters.
 func (h *history) judge(s *subject, o slo.Objective) *judge {
 	n := len(s.counted)
 	j := &judge{s, rulesim.NewColumns(h.begin, rules.Interval, n)}
@@ -145,7 +145,7 @@ func (h *history) judge(s *subject, o slo.Objective) *judge {
 	return j
 }
 
-// configured lists the records of the exporter's configuration. In a backtest, the backtest's objectives replace these
+// configured lists the records of the exporter's configuration. In a backtest, its own objectives replace these
 // records.
 var configured = []*metrics.Family{metrics.RecordedInfo, metrics.RecordedPeriod, metrics.RecordedObjective}
 
@@ -182,7 +182,7 @@ func (j *judge) fires(of slo.Severity) ([]bool, error) {
 
 func (s *subject) isCounted(i int) bool { return s.counted[i] }
 
-// while returns a series that has a value in the minutes for which holds returns true.
+// while returns a series that has a value in every minute for which holds returns true.
 func (s *subject) while(value float64, holds func(i int) bool) []float64 {
 	values := nothing(len(s.counted))
 	for i := range values {
@@ -193,7 +193,7 @@ func (s *subject) while(value float64, holds func(i int) bool) []float64 {
 	return values
 }
 
-// with adds a label, unless it is empty.
+// with adds a label, unless its value is empty.
 func with(l labels.Labels, name, value string) labels.Labels {
 	return labels.NewBuilder(l).Set(name, value).Labels()
 }

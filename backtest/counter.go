@@ -7,13 +7,13 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// point is a stored sample. total is the increase of the counter since its first sample, across restarts.
+// point is a stored sample. total is the increase of the counter since the first sample, across restarts.
 type point struct {
 	t        int64 // milliseconds since the Unix epoch
 	v, total float64
 }
 
-// counter holds one series of the exporter: the samples of the current chunk, and earlier samples that windows
+// counter is one series of the exporter. It has the samples of the current chunk, and earlier samples that windows
 // still need.
 type counter struct {
 	series labels.Labels
@@ -28,7 +28,7 @@ func (c *counter) add(t int64, v float64) {
 	if n := len(c.points); n > 0 {
 		last := c.points[n-1]
 		if t <= last.t {
-			return // servers before Prometheus 3 send the sample at the start of a range, too
+			return // before version 3, Prometheus also sends the sample at the start of a range
 		}
 		p.total = last.total + v
 		if v >= last.v {
@@ -47,7 +47,7 @@ func (c *counter) forget(before int64) {
 	c.points = append(c.points[:0], c.points[n:]...)
 }
 
-// each calls f for each minute of a chunk with the samples of the window that ends then, if any.
+// each calls f for each minute of a chunk. It passes the samples of the window that ends at this minute, if there are any.
 func (c *counter) each(s span, window time.Duration, f func(minute int, at int64, in []point)) {
 	lo, hi := 0, 0
 	for i := s.from; i < s.to; i++ {
@@ -62,7 +62,7 @@ func (c *counter) each(s span, window time.Duration, f func(minute int, at int64
 	}
 }
 
-// increase computes Prometheus' increase(). The result is NaN if fewer than two samples exist.
+// increase computes Prometheus' increase(). With fewer than two samples, the result is NaN.
 func increase(in []point, at int64, window time.Duration) float64 {
 	n := len(in) - 1
 	if n < 1 {
@@ -78,7 +78,7 @@ func increase(in []point, at int64, window time.Duration) float64 {
 		start = between / 2
 	}
 	if gained > 0 && first.v >= 0 {
-		start = min(start, sampled*(first.v/gained)) // a counter was never below zero
+		start = min(start, sampled*(first.v/gained)) // the counter was never below zero
 	}
 	if end >= between*1.1 {
 		end = between / 2
@@ -86,7 +86,7 @@ func increase(in []point, at int64, window time.Duration) float64 {
 	return gained * ((sampled + start + end) / sampled)
 }
 
-// present reports whether the series exists at a time, which means that its last sample is from the last scrape.
+// present reports whether the series exists at a time. Its last sample must then come from the last scrape.
 func present(in []point, at int64) bool {
 	n := len(in)
 	if n == 0 {
@@ -102,16 +102,16 @@ func present(in []point, at int64) bool {
 	return at-in[n-1].t < interval
 }
 
-// span is a range of the minutes of a backtest, without the end.
+// span is a range of minutes of a backtest. It excludes its end.
 type span struct {
-	begin    int64 // minute 0
+	begin    int64 // time of minute 0
 	from, to int
 }
 
 // at returns the time of a minute.
 func (s span) at(minute int) int64 { return s.begin + int64(minute)*time.Minute.Milliseconds() }
 
-// nothing returns n values that are absent.
+// nothing returns n absent values.
 func nothing(n int) []float64 {
 	all := make([]float64, n)
 	for i := range all {
@@ -120,7 +120,7 @@ func nothing(n int) []float64 {
 	return all
 }
 
-// plus adds two values, the second of which may be absent.
+// plus adds two values. The second value may be absent.
 func plus(a, b float64) float64 {
 	switch {
 	case math.IsNaN(a):

@@ -15,12 +15,12 @@ import (
 
 var loopback = regexp.MustCompile(`^(?:` + metrics.Loopback + `)$`)
 
-// fold adds the samples of a chunk to the subjects, and forgets samples that no later window needs.
+// fold adds the samples of a chunk to the subjects. It drops samples that no later window needs.
 func (c *counting) fold(from, until time.Time) {
 	minute := func(at time.Time) int { return int(at.Sub(c.h.begin) / time.Minute) }
 	s := span{begin: c.h.begin.UnixMilli(), from: max(minute(from)+1, 0), to: min(minute(until)+1, c.h.minutes())}
 	if s.to <= s.from {
-		return // before the beginning
+		return // this is before the beginning
 	}
 	started := map[string]*counter{} // by metrics endpoint
 	engines := map[string][]*counter{}
@@ -45,8 +45,8 @@ func (c *counting) fold(from, until time.Time) {
 // pageOf identifies the metrics endpoint of a series.
 func pageOf(l labels.Labels) string { return selected(l, metrics.PageLabels) }
 
-// onceOf identifies the engine and quantity of a series: an engine that the exporters of two nodes read counts once.
-// Loopback addresses do not identify an engine.
+// onceOf identifies the engine and quantity of a series. If the exporters of two nodes read an engine, the engine
+// counts once. Loopback addresses do not identify an engine.
 func onceOf(l labels.Labels) string {
 	b := labels.NewBuilder(l)
 	if !loopback.MatchString(l.Get(metrics.LabelServer)) {

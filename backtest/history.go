@@ -22,8 +22,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// chunk is the longest time range of one request. Chunks are days in UTC, so that the next backtest can use the cache,
-// too.
+// chunk is the longest time range of one request. Chunks are days in UTC, so that the next backtest can also use the
+// cache.
 const chunk = 24 * time.Hour
 
 // targetLabels identify a target whose metrics are stored.
@@ -36,7 +36,7 @@ var targetLabels = []string{
 type page struct {
 	engine.Stored
 	target    labels.Labels
-	place     map[model.Fingerprint]int // in Series
+	place     map[model.Fingerprint]int // index in Series
 	lines     []pair
 	uncounted map[string]slo.Reason // by objective and model
 }
@@ -52,8 +52,8 @@ type piece struct {
 type history struct {
 	*Backtest
 	begin, end time.Time     // whole minutes
-	exporter   bool          // the exporter ran: its own events are read
-	interval   time.Duration // between two scrapes
+	exporter   bool          // the exporter ran, so its own events are read
+	interval   time.Duration // time between two scrapes
 	judging    []rules.Group // see rules
 }
 
@@ -67,7 +67,7 @@ func (h *history) names() []string {
 			metrics.QueueTime.Name + "_(bucket|count)", metrics.Requests.Name,
 		}
 	}
-	// A step counts once for each running request, so the running requests are read, too.
+	// A step counts once for each running request, so the running requests are also read.
 	families := []*metrics.Family{metrics.TimeToFirstToken, metrics.Requests, metrics.RequestsRunning}
 	for _, o := range h.Objectives {
 		if f := o.Signal.Family(); f != nil {
@@ -85,9 +85,9 @@ func (h *history) names() []string {
 	return append(engine.Sources(families...), "process_start_time_seconds")
 }
 
-// converted notes which histograms are stored as native histograms. Histograms of this kind are not replayed,
-// because an answer leaves out their empty buckets, and with them the bounds of the objectives. The exporter's own
-// counters are stored unchanged.
+// converted records which histograms are stored as native histograms. Such histograms are not replayed, because an
+// answer leaves out their empty buckets, and therefore the bounds of the objectives. The exporter's own counters are
+// stored unchanged.
 func (h *history) converted(ctx context.Context) error {
 	var bases []string
 	for _, name := range h.names() {
@@ -104,10 +104,10 @@ func (h *history) converted(ctx context.Context) error {
 	return nil
 }
 
-// group is a set of targets whose models no other target serves.
+// group is a set of targets whose models no target outside the set serves.
 type group struct {
-	match string // matchers of its series, as in {…}
-	about string // matchers of the series about its engines as processes, which name no model
+	match string // matchers of the group's series, as in {…}
+	about string // matchers of the series about the engines' processes, which name no model
 	model string // one of the group's models, for progress messages
 	name  string // name of one of the series
 }
@@ -128,8 +128,8 @@ func (h *history) groups(ctx context.Context) ([]group, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Targets that share a model belong together, because objectives are about models.
-	with := map[string]string{} // by model: the model that represents its group
+	// Targets with the same model belong together, because objectives are about models.
+	with := map[string]string{} // by model: the model that stands for its group
 	of := map[*page]string{}
 	var targets []*page
 	for _, p := range pages(series) {
@@ -215,7 +215,7 @@ func (h *history) samples(ctx context.Context, selector string, to time.Time, d 
 	return value.(model.Matrix), truncated(expr, warnings)
 }
 
-// truncated returns an error for an incomplete answer, because a backtest on half of the samples would be a guess.
+// truncated returns an error for an incomplete answer, because a backtest on half of the samples would be unreliable.
 func truncated(expr string, warnings prometheus.Warnings) error {
 	if len(warnings) == 0 {
 		return nil
@@ -234,7 +234,7 @@ func pages(series []model.LabelSet) []*page {
 			switch {
 			case name == "job" || name == metrics.LabelInstance || name == metrics.LabelCluster:
 				target.Add(string(name), string(value))
-				continue // added by the scrape, not by the metrics page
+				continue // the scrape adds this series; the metrics page does not have it
 			case slices.Contains(targetLabels, string(name)):
 				target.Add(string(name), string(value))
 			}
@@ -265,8 +265,8 @@ func pages(series []model.LabelSet) []*page {
 	return all
 }
 
-// read counts the events in the chunks of a group, starting where the windows of the first minutes begin. It requests
-// the next piece while it counts the current piece.
+// read counts the events in the chunks of a group. It starts at the beginning of the first minutes' windows. It
+// requests the next piece while it counts the current piece.
 func (h *history) read(ctx context.Context, g group, to *counting) (err error) {
 	pieces := make(chan piece)
 	go func() {
@@ -298,7 +298,7 @@ func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to 
 		return err
 	}
 	all := pages(series)
-	wants := map[string]map[string]bool{} // bounds by name; "" where there are none
+	wants := map[string]map[string]bool{} // bounds by name; "" for series without bounds
 	n := 0
 	for _, p := range all {
 		if err := h.open(p); err != nil {
@@ -360,7 +360,7 @@ const minuteFormat = "2006-01-02 15:04"
 // counting folds the samples of a group into its subjects.
 type counting struct {
 	h         *history
-	counters  map[string]*counter   // by series and target, across chunks
+	counters  map[string]*counter   // by series and target; kept across chunks
 	subjects  map[key]*subject      // by model and objective
 	models    map[key]*serving      // by model and role
 	uncounted map[string]slo.Reason // by objective and model
@@ -373,7 +373,7 @@ type serving struct{ requests, ended []float64 }
 type pair struct {
 	engine.Line
 	id     string // series and target
-	with   []int  // series without which the line does not exist
+	with   []int  // the line exists only if these series exist
 	series labels.Labels
 }
 
@@ -384,7 +384,7 @@ func newCounting(h *history) *counting {
 	}
 }
 
-// alternative separates the name of an objective from another bound for its threshold.
+// alternative separates the name of an objective from another threshold.
 const alternative = "@"
 
 // open finds out which lines of a metrics page are counted.
@@ -429,8 +429,8 @@ func (p *page) keepStored() map[string]bool {
 	return counted
 }
 
-// take keeps a counted line of an engine's metrics page, unless the exporter itself counted it. with holds the series
-// without which there are no events.
+// take keeps a counted line of an engine's metrics page, unless the exporter itself counted the line. with has the
+// series without which there are no events.
 func (h *history) take(p *page, l engine.Line, counted map[string]bool, with map[string][]int) {
 	switch objective := l.Series.Get(metrics.LabelSLO); l.Series.Get(model.MetricNameLabel) {
 	case metrics.SLOEvents.Name, metrics.SLOBadEvents.Name:
@@ -453,7 +453,7 @@ func (h *history) take(p *page, l engine.Line, counted map[string]bool, with map
 	}
 }
 
-// availability reports whether an objective is about availability: only the engine's metrics can count it.
+// availability reports whether an objective is about availability, because only the engine's metrics can count such an objective.
 func (h *history) availability(name string) bool {
 	o, _ := h.objective(name)
 	return o.Signal == slo.Availability

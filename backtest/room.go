@@ -14,15 +14,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// room adds up the needed part of a model's replicas, in steps of the rules' interval.
+// room adds up how many of a model's replicas were needed, in steps of the rules' interval.
 type room struct {
 	beyond                       int       // steps in which the load exceeded the capacity
-	first                        time.Time // of them
+	first                        time.Time // first of these steps
 	replicas, idle, idleAtNights float64   // multiplied by steps
 }
 
-// rooms notes when each model of a group would have run out of capacity, and how many of its replicas were idle.
-// Only exporters record the idle replicas. Times without a known capacity are not counted.
+// rooms records when each model of a group would have run out of capacity, and how many of its replicas were idle. Only
+// exporters record idle replicas. Times without a known capacity do not count.
 func (h *history) rooms(ctx context.Context, g group) error {
 	if !h.exporter {
 		return nil
@@ -57,7 +57,7 @@ func (r *room) exceeded() string {
 		r.first.UTC().Format(minuteFormat))
 }
 
-// step holds the values recorded in one step: the share of the capacity, and the replicas.
+// step has the recorded values of one step: the share of the capacity, and the replicas.
 type step struct{ used, desired, replicas float64 }
 
 // room reads the records of the period d that ends at to.
@@ -76,7 +76,7 @@ func (h *history) room(ctx context.Context, g group, of map[string]*room, to tim
 		if err != nil {
 			return err
 		}
-		for _, stream := range streams { // one for each objective
+		for _, stream := range streams { // one stream for each objective
 			for _, v := range stream.Values {
 				key := at{named(stream.Metric), int64(v.Timestamp) / rules.Interval.Milliseconds()}
 				s := steps[key]
@@ -108,7 +108,7 @@ func (h *history) room(ctx context.Context, g group, of map[string]*room, to tim
 	return nil
 }
 
-// named returns the model of a series as rows name it.
+// named returns the model of a series, in the form of the rows.
 func named(m model.Metric) string {
 	return Row{
 		Cluster: string(m[metrics.LabelCluster]), Namespace: string(m[metrics.LabelNamespace]), Model: string(m[metrics.LabelModel]),

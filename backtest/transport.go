@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// polite sends one request after the other, with a pause between them, and waits when the server requests it.
+// polite sends one request after the other, with a pause between requests. It waits when the server requests a pause.
 type polite struct {
 	next     http.RoundTripper
 	pause    time.Duration
@@ -55,7 +55,7 @@ func (p polite) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// retryAfter parses the header of the n-th refusal. Without a header, each pause is twice as long as the last.
+// retryAfter parses the header of the n-th refusal. Without a header, each pause is twice as long as the previous pause.
 func retryAfter(header string, n int, now time.Time) (time.Duration, error) {
 	if header == "" {
 		return time.Second << n, nil
@@ -106,13 +106,13 @@ func (c cached) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(content))
-	if bytes.Contains(content, []byte(`"warnings":[`)) { // a later answer may be complete
+	if bytes.Contains(content, []byte(`"warnings":[`)) { // the server's next answer may be complete
 		return resp, nil
 	}
 	return resp, write(path, content)
 }
 
-// settled is the key of a context in which answers do not change any more.
+// settled is the context key that marks answers as final.
 type settled struct{}
 
 func read(path string) ([]byte, error) {
@@ -128,7 +128,7 @@ func read(path string) ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// write never leaves a partial file behind.
+// write writes a complete file or no file.
 func write(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

@@ -18,16 +18,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// If no rule has recorded a verdict, a replay computes it. replays limits the pages per model, and replayed is how long
-// before a page the samples begin. The rules are evaluated in the last part of that time, which is evaluating long.
+// If the rules have recorded no verdict, a replay computes the verdict. replays limits the pages per model. replayed is how long before a
+// page the samples begin. The rules are evaluated in the last part of that time, which is evaluating long.
 const (
 	replays    = 2
 	replayed   = 75 * time.Minute
 	evaluating = 5 * time.Minute
 )
 
-// verdicts adds to each page its advice where to look first: as recorded by the rules or, if no exporter ran, from
-// the engines' own series.
+// verdicts adds to each page its advice where to look first. The advice comes from the rules or, if no exporter ran,
+// from the engines' own series.
 func (h *history) verdicts(ctx context.Context, g group, rows []Row) error {
 	var times []time.Time
 	for _, row := range rows {
@@ -97,7 +97,7 @@ func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.L
 	for _, p := range targets {
 		all, err := p.Lines(h.Objectives)
 		if err != nil {
-			continue // already reported when the page was counted
+			continue // the counting of the page has reported this already
 		}
 		for _, l := range all {
 			p.keep(l, nil)
@@ -127,7 +127,7 @@ func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.L
 	return all, nil
 }
 
-// recorder simulates the rules that record suspects, without the alerts.
+// recorder simulates the rules that record suspects. It leaves out alerts.
 func (h *history) recorder() (*rulesim.Sim, error) {
 	groups := rules.Groups(rules.Options{WindowPairs: h.Pairs})
 	for i := range groups {
@@ -140,7 +140,7 @@ func (h *history) recorder() (*rulesim.Sim, error) {
 	return rulesim.New(file)
 }
 
-// scraped groups samples by their scrapes: the values of each metrics page, by time.
+// scraped groups samples by scrape. Each group has the values of one metrics page at one time.
 func scraped(streams []*model.SampleStream, targets []*page) map[int64]map[*page][]float64 {
 	scrapes := map[int64]map[*page][]float64{}
 	for _, s := range streams {
@@ -164,8 +164,8 @@ func scraped(streams []*model.SampleStream, targets []*page) map[int64]map[*page
 	return scrapes
 }
 
-// serve stores the metrics that the exporter would have served at each scrape, and evaluates the rules that are due
-// before the last of them.
+// serve stores the metrics that the exporter would have served at each scrape. It evaluates the rules that are due
+// before the last scrape.
 func (h *history) serve(sim *rulesim.Sim, targets []*page, scrapes map[int64]map[*page][]float64, evaluated *time.Time) error {
 	var last int64
 	for _, t := range slices.Sorted(maps.Keys(scrapes)) {
@@ -198,7 +198,7 @@ func evaluate(sim *rulesim.Sim, due *time.Time, before time.Time) error {
 	return sim.EvalAll(ticks)
 }
 
-// verdict returns branch and clue of the first suspect that explains the signal of a row, or "" if there is none.
+// verdict returns the branch and the clue of the first suspect that explains the signal of a row, or "".
 func verdict(suspects []labels.Labels, row Row, of slo.Signal) string {
 	first := ""
 	said := ""

@@ -41,7 +41,7 @@ func (r *Report) reads() string {
 	return "Source: the engines' own series, which show only some causes."
 }
 
-// headings are the column headings of the table. cells returns the text below them.
+// headings are the column headings of the table. cells returns the text of the columns.
 var headings = []string{
 	"model", "objective", "target", "within", "events", "bad", "budget spent", "pages", "tickets", "paged for",
 	"look first at", "strictest target",
@@ -92,7 +92,7 @@ func (row Row) verdict() string {
 	return best
 }
 
-// lasted adds up the lengths of episodes. An episode lasts until the minute after its last evaluation.
+// lasted adds up the lengths of episodes. An episode ends a minute after its last evaluation.
 func lasted(all []Episode) string {
 	var total time.Duration
 	for _, e := range all {
@@ -107,7 +107,7 @@ func percent(share float64) string {
 	return strconv.FormatFloat(math.Round(share*1e3)/10, 'f', -1, 64) + "%"
 }
 
-// choices lists the results of other choices. Adjacent choices with the same result are one entry: "0.25 s to 0.5 s: 12".
+// choices lists the results of other choices. It joins adjacent choices with the same result, as in "0.25 s to 0.5 s: 12".
 func choices(all []Choice, unit string) string {
 	var parts []string
 	for i := 0; i < len(all); {
@@ -191,7 +191,7 @@ func (r *Report) html(to io.Writer) error {
 	return site.Page{Title: r.title(), Body: template.HTML(b.String())}.Document(to)
 }
 
-// plot draws the share of bad events by hour, and when pages fired.
+// plot draws the share of bad events by hour, and marks the times of pages.
 func (r *Report) plot(row Row) template.HTML {
 	const width, height = 1180, 90
 	top := 1e-9

@@ -1,15 +1,15 @@
 // Package capacity learns from an engine's daily work how much more load the engine can take. It estimates how many
-// requests per second the engine can serve, at the present mix of prompts and answers, before an objective breaks, and
-// which limit the engine would reach.
+// requests per second the engine can serve before an objective breaks, if the mix of prompts and answers stays the
+// same. It also estimates which limit the engine would reach.
 //
 // The model has three parts. Each part has few numbers, which the engine's metrics show. An engine computes in steps.
 // Steps per second decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt - delta*prompt^2. Here
 // gaps are the times between tokens in a second, and prompt is the number of prompt tokens computed in a second. The
-// load does not depend on the engine's state, so the coefficients are fitted by least squares over windows of half a
-// minute. By Little's law, the number of running requests is gaps per second times the seconds of a step. A request
-// that finds no free place waits, as in a queue with as many servers as there are places (Erlang C). The number of
-// places is the engine's batch limit or, if lower, the capacity of its KV cache. The times to first tokens and between
-// tokens keep the shape of their distributions, and change in proportion to the time of a step.
+// load does not depend on the engine's state. Therefore, the coefficients are fitted by least squares over windows of
+// half a minute. By Little's law, the number of running requests is gaps per second times the seconds of a step. A
+// request that finds no free place waits, as in a queue with as many servers as there are places (Erlang C). The number
+// of places is the engine's batch limit or, if lower, the capacity of its KV cache. The times to first tokens and
+// between tokens keep the shape of their distributions, and change in proportion to the time of a step.
 package capacity
 
 import (
@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// Reading holds the values in an engine's metrics at a time. Counters count since the engine started. NaN stands for a
-// missing value, which counts as zero.
+// Reading has the values of an engine's metrics at one time. Counters count since the engine started. NaN is a missing
+// value, which counts as zero.
 type Reading struct {
 	At time.Time
 	// FirstTokens counts first tokens, and FirstSeconds is the sum of the times to first tokens.
@@ -32,49 +32,49 @@ type Reading struct {
 	PromptTokens float64
 	// Running and Waiting are the requests that run and wait. KVUsage is the share of the KV cache in use.
 	Running, Waiting, KVUsage float64
-	// Computing is the share of time in which the engine's kernels ran on its busiest GPU; nil if unknown.
+	// Computing is the share of time in which the engine's kernels ran on its busiest GPU. It is nil if the share is unknown.
 	Computing *float64
 	// First and Gap are cumulative histograms of the times to first tokens and between tokens.
 	First, Gap Histogram
 }
 
-// Histogram is a cumulative histogram: Counts[i] values are at most Bounds[i] seconds. All
-// counts all values. If All is zero, the Reading counts them, because some engines observe only a mean per request.
+// Histogram is a cumulative histogram. Counts[i] values are at most Bounds[i] seconds. All counts all values. If All is
+// zero, the Reading has this count, because some engines observe only a mean per request.
 type Histogram struct {
 	Bounds, Counts []float64
 	All            float64
 }
 
-// Bounds are an engine's limits from its settings. Zero means unknown.
+// Bounds are an engine's limits, from its settings. Zero means unknown.
 type Bounds struct {
-	// Batch is how many requests the engine runs at once. StepTokens is how many tokens a step computes at most.
+	// Batch is the largest number of requests that run at once. StepTokens is the largest number of tokens in a step.
 	Batch, StepTokens float64
 }
 
-// window is the length of one observation of the fit: long enough for a rate, and short enough for loads to differ.
+// window is the length of one observation of the fit. It is long enough for a rate, and short enough for different loads.
 const window = 30 * time.Second
 
-// How fast past observations fade. The capability of an engine changes with its release, while its requests change
-// by the hour.
+// These constants are how fast past observations fade. An engine's capability changes with its release, but its
+// requests change by the hour.
 const (
 	memory = 6 * time.Hour
 	recent = 10 * time.Minute
 )
 
-// Learner learns the capacity of one engine. Its zero value has learnt nothing.
+// Learner learns the capacity of one engine. The zero value has learnt nothing.
 type Learner struct {
 	last  Reading
 	sum   totals
 	seen  time.Duration // total time of the learnt windows
 	line  regression
-	known float64       // gaps per second up to which the line is trusted; a window at a higher load moves it a tenth closer
-	sick  time.Duration // for how long steps have been too slow for their load
-	// filled is the same limit for the prompt tokens computed per second.
+	known float64       // gaps per second up to which the line is trusted; a window with a higher load moves it a tenth closer
+	sick  time.Duration // how long steps have been too slow for their load
+	// filled is the corresponding limit of the prompt tokens computed per second.
 	filled float64
 	slow   float64 // duration of the steps in the last window, as a multiple of the line's value; 0 if unknown
 	began  float64 // requests per second that began in the last window
 	calm   int     // windows since a burst of requests
-	peak   float64 // the most gaps per second of a learnt window; this maximum fades like the line
+	peak   float64 // largest number of gaps per second in a learnt window; it fades like the line
 	mix    mix
 	held   held
 	busy   busy
@@ -89,13 +89,13 @@ type totals struct {
 	first, firstSeconds, gaps, gapS float64
 	prompt, generated               float64
 	running, waiting, kv            float64 // the gauges multiplied by seconds
-	worked, computing               float64 // seconds in which requests ran throughout, and those in which kernels ran
+	worked, computing               float64 // seconds in which requests ran throughout, and seconds in which kernels ran
 	firstCounts, gapCounts          []float64
 	gapMeans                        float64
 }
 
-// Learn adds a reading. A reading that is not later than the last, or has smaller counters, starts a new window.
-// Earlier lessons are kept.
+// Learn adds a reading. If a reading is not later than the last reading, or has smaller counters, a new window starts.
+// Earlier observations are kept.
 func (l *Learner) Learn(r Reading) {
 	for _, v := range []*float64{&r.GeneratedTokens, &r.PromptTokens, &r.Running, &r.Waiting, &r.KVUsage} {
 		if math.IsNaN(*v) {
@@ -199,8 +199,8 @@ func (l *Learner) take(s totals, r Reading) {
 }
 
 // Slowdown returns the duration of the steps in the last half minute, as a multiple of the usual duration at the same
-// load. ok is false in four cases: less than ten minutes have been learnt, the engine hardly works (fewer than five
-// steps), its load of prompts or answers is far above the learnt loads, or a burst of requests came within the last
+// load. ok is false if less than ten minutes have been learnt, or if the engine made fewer than five steps. ok is also
+// false if the load of prompts or answers is far above the learnt loads, or if a burst of requests came within the last
 // minute. A burst makes steps longer than the mean load of half a minute explains.
 func (l *Learner) Slowdown() (times float64, ok bool) { return l.slow, l.slow > 0 && l.calm > 1 }
 
@@ -213,24 +213,24 @@ func (l *Learner) slowdown(gaps, prompt, step float64) float64 {
 	return step * math.Max(fit.steps(gaps, prompt), fit.c[0]/20)
 }
 
-// tooSlow is the slowdown above which nothing is learnt from an engine, until the slowdown has lasted for newNormal.
+// tooSlow is a slowdown. Above it, the engine's steps are not learnt until the slowdown has lasted for newNormal.
 const (
 	tooSlow   = 1.5
 	newNormal = time.Hour
 )
 
-// burst is how many times as many requests as in the window before begin in a window with a burst.
+// burst is a multiple of the requests that began in the previous window. A window with that many requests has a burst.
 const burst = 2
 
 // fewSteps is the minimum number of steps from which a step time is computed.
 const fewSteps = 5
 
-// leastLine is the minimum number of windows from which the usual step time is learnt. beyondKnown and beyondFilled
-// are the multiples of the learnt gaps and prompt tokens up to which the line is trusted. A window has few prompts,
+// leastLine is the minimum number of windows from which the usual step time is learnt. beyondKnown and beyondFilled are
+// multiples of the learnt gaps and prompt tokens. Up to these multiples, the line is trusted. A window has few prompts,
 // and they differ in length.
 const leastLine, beyondKnown, beyondFilled = 20, 1.3, 2
 
-// Limits of plausible values: seconds of a step, and tokens per second.
+// These are limits of plausible values: seconds of a step, and tokens per second.
 const (
 	shortest, longest = 1e-6, 1e3
 	fastest           = 1e9
@@ -254,7 +254,7 @@ func (s *totals) plausible() bool {
 	return true
 }
 
-// waited reports whether requests waited in a window: a reading shows waiting requests, or first tokens took three
+// waited reports whether requests waited in a window. Then a reading shows waiting requests, or first tokens took three
 // times as long as the steps explain.
 func (l *Learner) waited(s totals, step float64) bool {
 	if f := &l.first; f.count > 100 && s.firstSeconds/s.first > 3*f.sum/f.count*math.Pow(math.Max(1, step/f.step()), firstStretch) {
@@ -266,14 +266,14 @@ func (l *Learner) waited(s totals, step float64) bool {
 // fade returns the weight that past observations keep after a time.
 func fade(took, memory time.Duration) float64 { return math.Exp(-took.Seconds() / memory.Seconds()) }
 
-// mix is the present demand. The rate of arrivals fades with time. The size of a request is that of the last requests,
-// however long ago they came.
+// mix is the present demand. The rate of arrivals fades with time. The size of a request is the size of the last
+// requests, even if they came long ago.
 type mix struct {
-	seconds, arrived                  float64 // the rate
+	seconds, arrived                  float64 // rate of arrivals
 	requests, gaps, prompt, generated float64 // sums over the remembered requests
 }
 
-// remembered is the number of requests below which only new requests replace old ones.
+// remembered is a number of requests. Below it, only new requests replace old requests.
 const remembered = 30
 
 func (m *mix) add(s totals) {
@@ -303,8 +303,8 @@ func (h *held) add(f, usage, running float64) {
 	h.xy, h.xx = f*h.xy+usage*running, f*h.xx+running*running
 }
 
-// places returns how many requests fit into the whole cache with a probability of 95%, or 0 if unknown. The lengths of
-// requests vary by about as much as their mean, as in an exponential distribution.
+// places returns how many requests fit into the whole cache with a probability of 95%, or 0 if this is unknown. The
+// lengths of requests vary by about as much as their mean, as in an exponential distribution.
 func (h *held) places() float64 {
 	if h.xy <= 0 {
 		return 0
@@ -317,17 +317,17 @@ func (h *held) places() float64 {
 // engine.
 const highLoad = 0.7
 
-// busy learns how much of the time kernels run while the engine has work.
+// busy learns for how much of the time kernels run while the engine has work.
 type busy struct{ worked, computing float64 }
 
 func (b *busy) add(f float64, s totals) {
 	b.worked, b.computing = f*b.worked+s.worked, f*b.computing+s.computing
 }
 
-// waits reports whether the GPU waits for the host more than half of the time, over at least ten minutes.
+// waits reports whether, over at least ten minutes, the GPU waits for the host for more than half of the time.
 func (b *busy) waits() bool { return b.worked >= 600 && b.computing < 0.5*b.worked }
 
-// shape is a distribution of times, with the mean step time and the gaps per second at which it was seen.
+// shape is a distribution of times. It also has the mean step time and the gaps per second during its observation.
 type shape struct {
 	bounds, counts           []float64
 	count, sum, steps, taken float64
@@ -348,11 +348,11 @@ func (s *shape) add(t totals, bounds, counts []float64, count, sum float64) {
 	s.gaps, s.seconds = f*s.gaps+t.gaps, f*s.seconds+t.took.Seconds()
 }
 
-// step returns the mean time of a step while the distribution was observed.
+// step returns the mean time of a step during the observation of the distribution.
 func (s *shape) step() float64 { return s.taken / s.steps }
 
-// above returns the share of times above a limit. Between two bounds, the times are taken to be spread evenly over their
-// logarithm.
+// above returns the share of times above a limit. Between two bounds, the logarithms of the times are assumed to be
+// spread evenly.
 func (s *shape) above(limit float64) float64 {
 	if s.count == 0 {
 		return 0
@@ -374,23 +374,23 @@ func (s *shape) above(limit float64) float64 {
 	return 1 - below/s.count
 }
 
-// pace learns the step time at each number of running requests, and the present step time. Unlike the line, the pace is
+// pace learns the step time for each number of running requests, and the present step time. Unlike the line, it is
 // valid even while the engine is overloaded.
 type pace struct {
 	line   regression
-	most   float64       // running requests up to which the pace is trusted
-	filled float64       // prompt tokens of a step up to which the pace is trusted
+	most   float64       // largest number of running requests for which the pace is trusted
+	filled float64       // largest number of prompt tokens per step for which the pace is trusted
 	lately float64       // sum of the last minutes' step times, each as a multiple of the usual step time
 	steps  float64       // number of these steps
 	recent float64       // number of windows with these steps
-	odd    time.Duration // for how long step times have been unusual
+	odd    time.Duration // how long step times have been unusual
 }
 
-// lasts is how fast recent step times fade. usualRange is the factor within which step times are usual.
+// lasts is how long recent step times count before they fade. usualRange is the factor within which step times are usual.
 const lasts, usualRange = 5 * time.Minute, 1.15
 
 // add learns from a window. Unusual step times do not change the usual curve until they have lasted for an hour. Then
-// the whole curve is scaled by their factor.
+// their factor scales the whole curve.
 func (p *pace) add(took time.Duration, gaps, prompt, step float64) {
 	running, tokens := gaps*step, prompt*step
 	if usual, ok := p.usually(running, tokens); ok {
@@ -419,10 +419,10 @@ func (p *pace) usually(running, tokens float64) (float64, bool) {
 	return fit.c[0] - fit.c[1]*running - fit.c[2]*tokens, ok && p.line.n >= leastLine
 }
 
-// Steps returns how long the engine's steps have taken in the last minutes, by the number of running requests, for
-// numbers near the learnt ones. The numbers are on a fixed scale, a third of an octave apart, so that engines can be
-// compared at the present share of prompt tokens. Steps returns nothing while less than ten minutes have been learnt,
-// or while the load is far above the learnt load: with far more running requests, or more prompt tokens per step, the
+// Steps returns how long the engine's steps have taken in the last minutes, by the number of running requests. It
+// covers numbers near the learnt numbers. The numbers are on a fixed scale, a third of an octave apart, so that engines
+// can be compared at the present share of prompt tokens. While less than ten minutes have been learnt, or the load is
+// far above the learnt load, Steps returns nothing. With far more running requests, or more prompt tokens per step, the
 // cost may grow more than proportionally.
 func (l *Learner) Steps() (all []Step) {
 	p := &l.pace
@@ -440,9 +440,9 @@ func (l *Learner) Steps() (all []Step) {
 	return all
 }
 
-// Step holds the seconds of a step with this many running requests.
+// Step has the seconds of a step with this number of running requests.
 type Step struct{ Running, Seconds float64 }
 
-// scale is how many numbers of the scale are in an octave. beyondSeen is the multiple of the learnt batches up to which
-// the line of step times is trusted.
+// scale is how many numbers of the scale are in an octave. beyondSeen is a multiple of the learnt batches. Up to this
+// multiple, the line of step times is trusted.
 const scale, beyondSeen = 3, 1.5

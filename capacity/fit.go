@@ -52,7 +52,7 @@ type line struct {
 	left float64
 }
 
-// shapes lists which coefficients a fit may have, simple fits first.
+// shapes lists which coefficients a fit may have. Simple fits come first.
 var shapes = [][columns]bool{
 	{true},
 	{true, false, true},
@@ -63,9 +63,8 @@ var shapes = [][columns]bool{
 	{true, true, true, true},
 }
 
-// bend is the last column. A few prompt tokens cost nothing, because a step reads the weights anyway. The more prompt
-// tokens a step has, the smaller the share that costs nothing. The column is scaled so that all columns have similar
-// sizes.
+// bend is the last column. A few prompt tokens cost nothing, because a step reads the weights anyway. If a step has
+// more prompt tokens, a smaller share of them costs nothing. The scale of the column gives all columns similar sizes.
 func bend(prompt float64) float64 { return prompt * prompt / 1e4 }
 
 // solve returns the fit in which only the first coefficient may be above zero, because more work makes no step faster.
@@ -116,7 +115,7 @@ func (r *regression) with(use [columns]bool) (l line, ok bool) {
 	if free < 1 {
 		return l, false
 	}
-	variance := math.Max(0, rss) / free // of an observation of weight 1
+	variance := math.Max(0, rss) / free // variance of an observation of weight 1
 	l.left = math.Sqrt(math.Max(0, rss) / r.w)
 	for i := range n {
 		for j := range n {
@@ -126,7 +125,8 @@ func (r *regression) with(use [columns]bool) (l line, ok bool) {
 	return l, true
 }
 
-// invert turns the left half of a matrix into the identity and the right half, the identity, into its inverse.
+// invert takes a matrix with the identity as its right half. It turns the left half into the identity, and thus the right half into the
+// inverse.
 func invert(m [][]float64, n int) bool {
 	for c := range n {
 		p := c

@@ -9,15 +9,15 @@ import (
 // Objective is a latency objective.
 type Objective struct {
 	Name      string
-	Gaps      bool          // on the times between tokens, not on the time to the first token
+	Gaps      bool          // the objective is on the times between tokens instead of the time to the first token
 	Threshold time.Duration // longest time of a good event
 	Bad       float64       // share of events that may be bad
 }
 
-// Limit names the limit that would be reached first.
+// Limit names the limit that the engine would reach first.
 type Limit string
 
-// The limits.
+// These are the limits.
 const (
 	Batch   Limit = "batch_limit" // no free place in the running batch
 	KVCache Limit = "kv_cache"    // no room in the KV cache
@@ -29,12 +29,12 @@ const (
 // Limits returns all limits.
 func Limits() []Limit { return []Limit{Batch, KVCache, Prefill, Decode, Host} }
 
-// Forecast holds the multiple of the load that an engine serves before an objective breaks.
+// Forecast is the load that an engine serves before an objective breaks, as a multiple of Load.
 type Forecast struct {
 	Objective string
 	// Factor is a multiple of the load. The true value is between Low and High with a probability of 90%.
 	Factor, Low, High float64
-	// Used is the present demand as a share of the load at which the objective breaks.
+	// Used is the present demand, as a share of the load at which the objective breaks.
 	Used  float64
 	Limit Limit
 }
@@ -45,8 +45,8 @@ type Load struct{ Requests, Gaps, PromptTokens, Tokens float64 }
 // leastLoad is the lowest load that Load returns, as a share of the learnt peak.
 const leastLoad = 0.01
 
-// Load returns the load that forecasts multiply: the present demand or, while the engine is idle, a hundredth of its
-// peak with the mix of the last requests.
+// Load returns the load to which forecasts refer. This is the present demand. While the engine is idle, it is a
+// hundredth of the engine's peak, with the mix of the last requests.
 func (l *Learner) Load() Load {
 	m := l.mix
 	if m.requests <= 0 || m.gaps <= 0 {
@@ -57,23 +57,23 @@ func (l *Learner) Load() Load {
 	return Load{rate, each * m.gaps, each * m.prompt, each * m.generated}
 }
 
-// Why explains why there is no forecast. Why is empty if there is a forecast.
+// Why explains why there is no forecast. It is empty if there is a forecast.
 type Why string
 
 // The reasons.
 const (
 	Known   Why = ""
-	TooFew  Why = "few_readings"  // less than half an hour was seen, or hardly any request
-	Uniform Why = "little_spread" // the load hardly changed, and one point defines no line
+	TooFew  Why = "few_readings"  // less than half an hour was seen, or too few requests
+	Uniform Why = "little_spread" // the load hardly changed, and a line needs two points
 	NoFit   Why = "no_fit"        // the steps do not follow the load
-	// Unobserved engines report no histograms of the times to first tokens and between tokens, so there is nothing to learn from.
+	// Unobserved engines do not report histograms of the times to first tokens and between tokens, so nothing can be learnt.
 	Unobserved Why = "no_histograms"
 )
 
 // Reasons returns all reasons.
 func Reasons() []Why { return []Why{Known, TooFew, Uniform, NoFit, Unobserved} }
 
-// Minimum requirements of a forecast.
+// These are the minimum requirements of a forecast.
 const (
 	leastSeen   = 30 * time.Minute
 	leastSpread = 0.02
@@ -105,19 +105,19 @@ func (l *Learner) Forecast(limits Bounds, objectives []Objective) ([]Forecast, W
 // Lever is a change that may help.
 type Lever string
 
-// The levers. More replicas are not a lever here, because their effect needs no forecast.
+// These are the levers. More replicas are not among them, because their effect needs no forecast.
 const (
 	LargerBatch    Lever = "batch_limit_doubled"
 	SmallerBatch   Lever = "batch_limit_halved"
-	MoreCache      Lever = "kv_cache_doubled" // or its elements quantised to half the size
-	ShorterPrompts Lever = "prompts_halved"   // or half of the prompt tokens found in the prefix cache
+	MoreCache      Lever = "kv_cache_doubled" // or elements of half the size, through quantisation
+	ShorterPrompts Lever = "prompts_halved"   // or half of the prompt tokens come from the prefix cache
 )
 
 // Levers returns all levers.
 func Levers() []Lever { return []Lever{LargerBatch, SmallerBatch, MoreCache, ShorterPrompts} }
 
-// Levers returns the levers whose effect is known: of the batch limit if the settings show it, of the KV cache if its
-// use is known, and of prompts if their tokens are counted.
+// Levers returns the levers whose effect is known. The batch limit must be in the settings, the use of the KV cache
+// must be known, and the tokens of prompts must be counted.
 func (l *Learner) Levers(b Bounds) []Lever {
 	known := map[Lever]bool{
 		LargerBatch: b.Batch > 0, SmallerBatch: b.Batch > 0, MoreCache: l.held.places() > 0, ShorterPrompts: l.mix.prompt > 0,
@@ -125,9 +125,9 @@ func (l *Learner) Levers(b Bounds) []Lever {
 	return slices.DeleteFunc(Levers(), func(lever Lever) bool { return !known[lever] })
 }
 
-// With returns the load that an engine could serve after a change (lever) before an objective breaks, as a multiple of
-// Load. With needs a forecast. The cache use of a request, and the time to the first tokens of shorter
-// prompts, stay unchanged.
+// With returns the load that an engine could serve before an objective breaks, after the change lever. The load is a
+// multiple of Load. With needs a forecast. It assumes that a request's use of the cache, and the time to the first
+// tokens of shorter prompts, stay unchanged.
 func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 	other := *l
 	switch lever {
@@ -145,10 +145,10 @@ func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 	return factor
 }
 
-// interval returns factors around the forecast: the true value lies between them with a probability of 90%. The fit
-// is uncertain, and the model's error grows with the distance from the learnt loads. Errors are shares of the forecast.
-// However large the error, low is positive. If the forecast is above the learnt peak, so is the true value, except for
-// the model's error at the peak.
+// interval returns factors around the forecast. The true value lies between them with a probability of 90%. The fit is
+// uncertain, and the model's error grows with the distance from the learnt loads. Errors are shares of the forecast.
+// low is always positive, however large the error is. If the forecast is above the learnt peak, the true value is also
+// above the peak, except for the model's error at the peak.
 func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64) (low, high float64) {
 	if factor <= 0 { // the objective breaks even at rest
 		return 0, 0
@@ -164,7 +164,7 @@ func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64)
 			continue
 		}
 		other := fit
-		for j := range columns { // along the column of the covariance, because the errors of the coefficients are correlated
+		for j := range columns { // uses the covariance, because the errors of the coefficients are correlated
 			other.c[j] += fit.cov[i][j] / sd
 		}
 		moved, _ := l.breaks(other, limits, o)
@@ -179,11 +179,11 @@ func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64)
 }
 
 // modelError is the model's error at the highest learnt load, as a share of the forecast. mostError is the largest
-// error of an interval: with a larger error, an interval is useless.
+// error of an interval, because an interval with a larger error is useless.
 const modelError, mostError = 0.05, 2
 
-// firstStretch is the power of the step time by which first tokens are delayed. A prompt is computed in steps, and
-// waits for the steps of earlier prompts. Both grow.
+// firstStretch is the power of the step time that delays first tokens. A prompt is computed in steps, and waits for the
+// steps of earlier prompts. Both times grow.
 const firstStretch = 1.5
 
 // steps returns the steps per second at a load.
@@ -191,7 +191,7 @@ func (f line) steps(gaps, prompt float64) float64 {
 	return f.c[0] + f.c[1]*gaps + f.c[2]*prompt + f.c[3]*bend(prompt)
 }
 
-// step returns the seconds of a step that computes these prompt tokens beside the tokens of the running requests.
+// step returns the seconds of a step that computes these prompt tokens in addition to the tokens of the running requests.
 func (f line) step(running, tokens float64) float64 {
 	return (1 - f.c[1]*running - f.c[2]*tokens) / f.c[0]
 }
@@ -236,8 +236,8 @@ func (l *Learner) at(k float64, fit line, limits Bounds) state {
 	return s
 }
 
-// late returns the share of an objective's events that would be bad at a multiple of the load, and the limit that causes
-// it.
+// late returns the share of an objective's events that would be bad at a multiple of the load. It also returns the
+// limit that causes this.
 func (l *Learner) late(k float64, fit line, limits Bounds, o Objective) (float64, Limit) {
 	s := l.at(k, fit, limits)
 	if s.full {
@@ -248,8 +248,8 @@ func (l *Learner) late(k float64, fit line, limits Bounds, o Objective) (float64
 		if limits.StepTokens > 0 && l.gap.above(threshold) < o.Bad/100 && fit.step(s.running, limits.StepTokens) < threshold/1.1 {
 			return 0, s.limit // even a full step is faster
 		}
-		// Either every step takes longer, or more steps contain the prompt tokens that make a step long. The worse case
-		// counts or, at a lower load, the better case.
+		// Either every step takes longer, or more steps contain the prompt tokens that make a step long. At a higher load,
+		// the worse case counts, and at a lower load the better case.
 		stretched, times := s.step/l.gap.step(), k*l.Load().Gaps*l.gap.seconds/l.gap.gaps
 		all, more := l.gap.above(threshold/stretched), times*stretched*l.gap.above(threshold)
 		if times < 1 {
@@ -276,8 +276,8 @@ func (l *Learner) late(k float64, fit line, limits Bounds, o Objective) (float64
 	return 1 - (1-late)*(1-waits), s.limit
 }
 
-// wait returns the share of requests that wait longer than a given time, in seconds, for one of several places. taken
-// is the mean number of places in use, and each use lasts service seconds (Erlang C).
+// wait returns the share of requests that wait for one of several places, longer than a given time in seconds. taken is
+// the mean number of places in use. Each use lasts service seconds (Erlang C).
 func wait(places, taken, service, longer float64) float64 {
 	n := math.Floor(places)
 	if n < 1 || taken >= n {

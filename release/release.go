@@ -1,5 +1,5 @@
-// Package release compares each model before and after a change of its version or a setting. It queries a Prometheus that
-// records the exporter, with the rules' own expressions.
+// Package release compares each model before and after a change of its version or a setting. It queries a Prometheus
+// that stores the exporter's series, with the rules' own expressions.
 package release
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Ask answers an instant query as of a time.
+// Ask answers an instant query at a given time.
 type Ask func(ctx context.Context, query string, at time.Time) (engine.Vector, error)
 
 // Options limit and configure a comparison.
@@ -29,17 +29,17 @@ type Options struct {
 	// Now is the present time. Since is how far back to look for changes.
 	Now   time.Time
 	Since time.Duration
-	// Window is the length of the two periods that are compared, before and after a change. Settle is the time to skip
-	// after a change, while caches fill and kernels compile.
+	// Window is the length of the two compared periods, before and after a change. Settle is the time to skip after a
+	// change, while caches fill and kernels compile.
 	Window, Settle time.Duration
-	// Model and Namespace limit the models; empty means all.
+	// Model and Namespace limit the models. Empty means all models.
 	Model, Namespace string
 }
 
-// Verdict reports whether a model does worse than before.
+// Verdict reports whether a model is worse than before.
 type Verdict string
 
-// The verdicts, the best first.
+// These are the verdicts. The best comes first.
 const (
 	NoWorse Verdict = "no worse"
 	Worse   Verdict = "worse"
@@ -49,15 +49,15 @@ const (
 // LeastWindow is the shortest window that allows a comparison.
 const LeastWindow = 5 * time.Minute
 
-// The limits of a comparison.
+// These are the limits of a comparison.
 const (
 	day          = 24 * time.Hour
-	together     = 30 * time.Minute // changes of a model this close to each other are one rollout, as for drift
+	together     = 30 * time.Minute // changes of a model within this time are one rollout, as for drift
 	leastReading = 100              // requests in a window
-	sameLoad     = 0.2              // difference in load that does not count
+	sameLoad     = 0.2              // largest difference between loads that count as equal
 )
 
-// Change is a rollout: the changed settings on the replicas of a model, and how the model has performed since then.
+// Change is a rollout. It has the changed settings on the replicas of a model, and how the model has performed since then.
 type Change struct {
 	Model     string    `json:"model"`
 	Namespace string    `json:"namespace,omitempty"`
@@ -65,14 +65,14 @@ type Change struct {
 	From      time.Time `json:"from"` // the first replica that changed, and the last
 	To        time.Time `json:"to"`
 	Settings  []Setting `json:"settings"`
-	// Changed is the number of the running Replicas that have changed. Back means that all settings are the same as
-	// before the previous rollout.
+	// Changed is the number of running Replicas that have changed. Back means that all settings are again as before the
+	// previous rollout.
 	Changed  int  `json:"changed"`
 	Replicas int  `json:"replicas"`
 	Back     bool `json:"back"`
 
 	Verdict Verdict `json:"verdict"`
-	// Why gives the reason for the verdict, or names the missing data.
+	// Why is the reason for the verdict, or names the missing data.
 	Why []string `json:"why"`
 	// Against is the basis of the comparison: the replicas' own past, or the other replicas.
 	Against  string  `json:"against,omitempty"`
@@ -100,14 +100,14 @@ type Window struct {
 	replicas float64
 }
 
-// Row is one number before and after; nil if the engines do not report the number.
+// Row is one number before and after. A nil number means that the engines do not report it.
 type Row struct {
 	Measure string     `json:"measure"`
 	Says    string     `json:"says"`
 	Unit    rules.Unit `json:"unit"`
 	Before  *float64   `json:"before"`
 	After   *float64   `json:"after"`
-	// Worse means that the number exceeds its limits; Judged means that it has limits.
+	// Worse means that the number exceeds its limits. Judged means that the number has limits.
 	Worse  bool `json:"worse"`
 	Judged bool `json:"judged"`
 }
@@ -123,14 +123,14 @@ type event struct {
 	at       time.Time
 }
 
-// asker queries values of one model.
+// asker queries the values of one model.
 type asker struct {
 	Options
 	ctx context.Context
 	ask Ask
 }
 
-// Compare returns the changes of each model within Since, the newest first, each with its comparison.
+// Compare returns the changes of each model within Since, with a comparison for each. The newest change comes first.
 func Compare(ctx context.Context, ask Ask, o Options) (all []Change, err error) {
 	a := asker{o, ctx, ask}
 	events, err := a.events()
@@ -163,9 +163,9 @@ func Compare(ctx context.Context, ask Ask, o Options) (all []Change, err error) 
 	return all, nil
 }
 
-// Status returns the worst of the verdicts on the newest change of each model. Without a change there is no verdict.
+// Status returns the worst of the verdicts on the newest change of each model. Models without a change have no verdict.
 func Status(all []Change) Verdict {
-	order := []Verdict{NoWorse, Unknown, Worse} // certainly worse takes precedence over unknown
+	order := []Verdict{NoWorse, Unknown, Worse} // a certain worsening takes precedence over unknown
 	status, seen := Verdict(""), map[model]bool{}
 	for _, c := range all {
 		m := model{c.Cluster, c.Namespace, c.Model}
@@ -177,8 +177,8 @@ func Status(all []Change) Verdict {
 	return cmp.Or(status, Unknown)
 }
 
-// events returns the changes that the exporters report, by model. A new value that an engine measured at its start does
-// not count as a change.
+// events returns the changes that the exporters report, by model. It leaves out new values that an engine measured at
+// its start.
 func (a asker) events() (map[model][]event, error) {
 	m := []*promql.Matcher{promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens))}
 	for label, value := range map[string]string{metrics.LabelModel: a.Model, metrics.LabelNamespace: a.Namespace} {
@@ -212,14 +212,14 @@ func replicaOf(l labels.Labels) string {
 	return l.Get(metrics.LabelPod) + "\xff" + l.Get(metrics.LabelServer) + "\xff" + l.Get(metrics.LabelInstance)
 }
 
-// rolled cuts the changes of a model into rollouts.
+// rolled groups the changes of a model into rollouts.
 func rolled(events []event) (all [][]event) {
 	slices.SortFunc(events, func(a, b event) int {
 		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.setting, b.setting), cmp.Compare(a.replica, b.replica))
 	})
 	for i, e := range events {
 		reverses := func(o event) bool { return o.setting == e.setting && o.new == e.old && o.old == e.new }
-		// a reverted change is another rollout
+		// A reverted change is another rollout.
 		if i == 0 || e.at.Sub(events[i-1].at) > together || slices.ContainsFunc(all[len(all)-1], reverses) {
 			all = append(all, nil)
 		}
@@ -243,7 +243,7 @@ func (c Change) reverses(last []event) bool {
 	})
 }
 
-// change compares a rollout. No other change of the model lies between the limits.
+// change compares a rollout. There is no other change of the model within the limits.
 func (a asker) change(m model, of, last []event, limits [2]time.Time) (Change, error) {
 	c := Change{
 		Model: m.name, Namespace: m.namespace, Cluster: m.cluster, From: of[0].at, To: of[len(of)-1].at,
@@ -338,8 +338,8 @@ func alternatives(of map[string]bool) string {
 	return strings.Join(slices.Sorted(maps.Keys(of)), "|")
 }
 
-// began returns the last time at which the model was unchanged: one scrape before its first changed replica started.
-// The change becomes visible once that replica has loaded.
+// began returns the last time at which the model was unchanged. This is one scrape before its first changed replica
+// started. The change becomes visible only when that replica has loaded.
 func (a asker) began(own []*promql.Matcher, servers map[string]bool, c Change) (time.Time, error) {
 	pages := append([]*promql.Matcher{promql.Re(metrics.LabelServer, alternatives(servers))}, own[:2]...)
 	started, err := a.value(promql.Min(nil, promql.Vector(metrics.EngineStartTime, pages...)), c.To)
@@ -355,8 +355,8 @@ func (a asker) began(own []*promql.Matcher, servers map[string]bool, c Change) (
 	return began.Add(-rules.Interval).UTC(), nil
 }
 
-// before returns the last window before a change in which the model had the same load as after the change. If there
-// is no such window, the function returns the last window, or its existing part.
+// before returns the last window before a change in which the model had the same load as after the change. Without such
+// a window, it returns the last window, or the existing part of that window.
 func (a asker) before(own []*promql.Matcher, until, since time.Time, after Window) (Window, error) {
 	length := after.To.Sub(after.From)
 	var last Window
@@ -393,7 +393,7 @@ func (a asker) load(w *Window, m []*promql.Matcher) (err error) {
 	return nil
 }
 
-// value returns the only value of an expression; nil where there is none.
+// value returns the only value of an expression, or nil.
 func (a asker) value(x promql.Expr, at time.Time) (*float64, error) {
 	found, err := a.ask(a.ctx, x.String(), at)
 	if err != nil || len(found) == 0 || math.IsNaN(found[0].F) || math.IsInf(found[0].F, 0) {
@@ -402,7 +402,7 @@ func (a asker) value(x promql.Expr, at time.Time) (*float64, error) {
 	return &found[0].F, nil
 }
 
-// compare reads the values by which a release is judged.
+// compare reads the values for the verdict on a release.
 func (a asker) compare(c *Change, theirs, mine []*promql.Matcher) error {
 	for _, measure := range rules.Measures() {
 		row := Row{Measure: measure.Name, Says: measure.Says, Unit: measure.Unit}
@@ -459,7 +459,7 @@ func (c *Change) judge() {
 	}
 }
 
-// worse separates the effects of a change from the effects of different load.
+// worse separates the effects of a change from the effects of a different load.
 func (c *Change) worse(more float64) (worse, doubtful []string) {
 	loaded := map[string]bool{}
 	for _, m := range rules.Measures() {

@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Shown returns a value as people read it.
+// Shown returns a value in a form for people.
 func Shown(v float64, u rules.Unit) string {
 	switch u {
 	case rules.Share:

@@ -21,7 +21,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Past answers queries about the past, which two readings do not contain, from a Prometheus that has recorded the node.
+// Past answers queries about the past, because two readings do not contain the past. The answers come from a Prometheus that has recorded
+// the node.
 type Past func(ctx context.Context, query string, at time.Time) (engine.Vector, error)
 
 // PastError reports that the past could not be queried.
@@ -33,12 +34,12 @@ func (e *PastError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *PastError) Unwrap() error { return e.Err }
 
-// present is how far back a rule may look for the two readings to suffice. A rule that looks back further compares with
-// the past, which only a Prometheus has.
+// present is a range of time. If a rule looks back no further, the two readings are sufficient. A rule that looks back
+// further compares with the past, which only a Prometheus has.
 const present = 15 * time.Minute
 
-// queries returns Prometheus' query engine, which the first query creates. A query may read far more samples than a
-// node has series.
+// queries returns Prometheus' query engine. The first query creates it. A query may read far more samples than the
+// number of a node's series.
 var queries = sync.OnceValue(func() *engine.Engine {
 	return engine.NewEngine(engine.EngineOpts{
 		MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
@@ -53,12 +54,12 @@ type evaluation struct {
 	at      time.Time
 	elapsed time.Duration
 	past    Past
-	asked   map[string]string        // names of series that hold answers about the past, by query
-	recalls bool                     // the past has answered some query
-	results map[string]engine.Vector // by query, once all rules are recorded
-	aged    map[string]float64       // ages in seconds of the engines whose lifetime represents the past, by metrics endpoint
+	asked   map[string]string        // by query: names of series that hold answers about the past
+	recalls bool                     // the past has answered a query
+	results map[string]engine.Vector // by query, when all rules are recorded
+	aged    map[string]float64       // by metrics endpoint: age in seconds of the engines whose lifetime represents the past
 	served  map[string]float64       // 1 for each metrics endpoint whose requests so far represent the past
-	ratio   bool                     // the evaluated expression is per request
+	ratio   bool                     // the current expression is per request
 }
 
 func newEvaluation(ctx context.Context, before, after Reading, past Past) *evaluation {
@@ -90,8 +91,8 @@ func (e *evaluation) record(records []rules.Record) error {
 }
 
 // recorded returns the result of a recording rule. If the rule reads only the past, the result comes from a Prometheus.
-// A Prometheus that does not record the result may still have the series that the rule reads. A Prometheus also has the
-// facts, clues and clients' patience of the last minutes, which need more requests than arrived between the readings.
+// If this Prometheus has not recorded the result, it may still have the series that the rule reads. It also has the
+// facts, clues and clients' patience of the last minutes. These need more requests than arrived between the readings.
 func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	recorded := func() (engine.Vector, error) {
 		m := make([]*labels.Matcher, 0, len(r.Labels))
@@ -115,7 +116,7 @@ func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	return result, err
 }
 
-// perRequest names the facts about requests that got a token. Prometheus has them if no such request came meanwhile.
+// perRequest names the facts about requests that got a token. If no such request came between the readings, Prometheus has the facts.
 var perRequest = []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "token_time"}
 
 // ask queries the Prometheus.
@@ -131,7 +132,7 @@ func (e *evaluation) ask(query string) (engine.Vector, error) {
 	return answer, nil
 }
 
-// query evaluates an expression of the rules as of the second reading.
+// query evaluates an expression of the rules at the time of the second reading.
 func (e *evaluation) query(x promql.Expr) (engine.Vector, error) {
 	text := x.String()
 	if known, ok := e.results[text]; ok {
@@ -170,7 +171,7 @@ func (e *evaluation) execute(query string) (engine.Vector, error) {
 // offset leads to the first reading. Windows exclude their start, so one more millisecond includes both readings. The
 // past rate of a counter becomes its mean rate before the first reading, if that time is long enough for a fair
 // comparison. A low quantile over a window becomes the smaller of the two values, because a quantile would lie between
-// them.
+// the values.
 func (e *evaluation) squeeze(x promql.Expr) {
 	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
 		switch n := n.(type) {
@@ -191,7 +192,7 @@ func (e *evaluation) squeeze(x promql.Expr) {
 			if s := n.VectorSelector.(*parser.VectorSelector); s.OriginalOffset > 0 && s.OriginalOffset <= present {
 				n.Range = time.Millisecond
 			}
-		case *parser.SubqueryExpr: // the readings contain only the last moment of a subquery's window
+		case *parser.SubqueryExpr: // the readings have only the last moment of a subquery's window
 			n.Range, n.Step = time.Millisecond, time.Millisecond
 		case *parser.VectorSelector:
 			if n.OriginalOffset > 0 && n.OriginalOffset <= present {
@@ -202,17 +203,17 @@ func (e *evaluation) squeeze(x promql.Expr) {
 	})
 }
 
-// The minimum that an engine's lifetime must contain to represent the past: thirty minutes, ten times the time between
-// the readings, a hundred requests, and as many as arrived since then.
+// These are the minimum requirements for an engine's lifetime to represent the past: thirty minutes, ten times the time
+// between the readings, a hundred requests, and as many requests as arrived since then.
 const (
 	longLife     = 30 * time.Minute
 	fairRequests = 100
 )
 
-// lifetime precedes the name of a family that holds only the series of aged metrics endpoints.
+// lifetime is the prefix of families that have only the series of aged metrics endpoints.
 const lifetime = "triage_lifetime_"
 
-// ofLifetimes makes a selector read mean rates since engines started, where an engine's lifetime represents the past.
+// ofLifetimes makes a selector read mean rates since engines started, if an engine's lifetime represents the past.
 func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
 	name, ages := lifetime+s.Name, e.aged
 	if e.ratio {
@@ -241,7 +242,7 @@ func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
 	s.LabelMatchers = append(s.LabelMatchers, promql.Eq(model.MetricNameLabel, name))
 }
 
-// computed returns the prompt tokens that were in no prefix cache, since the engines started.
+// computed returns the uncached prompt tokens since the engines started.
 func (m memory) computed() map[uint64]*series {
 	all := make(map[uint64]*series)
 	for h, prompts := range m[metrics.PromptTokens.Name] {
@@ -274,9 +275,9 @@ func page(l labels.Labels) string {
 	return b.String()
 }
 
-// aged returns the age of the engine at each metrics endpoint that had run for long by a time, and had served more
-// requests than arrived since then. served has 1 for each such endpoint. If an engine does not report when it started,
-// served has 1 if the engine had served ten times as many requests, because values per request need no age.
+// aged returns the age of the engine at each metrics endpoint, if the engine's lifetime represents the past. By the given time, the engine
+// must have run for long, and must have served more requests than arrived since then. served has 1 for each such endpoint. If an engine
+// does not report its start, served has 1 if the engine had served ten times as many requests, because values per request need no age.
 func (m memory) aged(at time.Time, elapsed time.Duration) (aged, served map[string]float64) {
 	aged, served = map[string]float64{}, map[string]float64{}
 	before, since := map[string]float64{}, map[string]float64{}
@@ -312,8 +313,8 @@ func (m memory) aged(at time.Time, elapsed time.Duration) (aged, served map[stri
 	return aged, served
 }
 
-// consult adds a Prometheus' answer as the first alternative to each largest part of an expression that reads only the
-// past.
+// consult adds a Prometheus' answer to an expression. It finds the largest parts that read only the past, and makes the
+// answer the first alternative of each part.
 func (e *evaluation) consult(x promql.Expr) (promql.Expr, error) {
 	if e.past == nil {
 		return x, nil
@@ -360,7 +361,7 @@ func (e *evaluation) consult(x promql.Expr) (promql.Expr, error) {
 	return x, err
 }
 
-// ofThePast reports whether an expression has selectors that all look back further than the present.
+// ofThePast reports whether an expression has selectors, and all of them look back further than present.
 func ofThePast(x promql.Expr) bool {
 	if x.Type() != parser.ValueTypeVector {
 		return false
@@ -383,7 +384,7 @@ func ofThePast(x promql.Expr) bool {
 	return some && all
 }
 
-// needed returns the records, in order, that the expressions read, directly or through other records.
+// needed returns the records that the expressions read, directly or through other records. Their order is kept.
 func needed(records []rules.Record, by ...promql.Expr) []rules.Record {
 	read := map[string]bool{}
 	reads := func(x promql.Expr) {

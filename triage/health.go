@@ -18,11 +18,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Evidence that a model is healthy.
+// These constants define the evidence that a model is healthy.
 const (
-	enoughRequests = 10              // requests between the readings; of fewer, none may fail by chance although a third usually do
-	muchOf         = 1. / 3          // share of the requests that ended without proof of health
-	settled        = 5 * time.Minute // age from which on a process no longer crashes at its start
+	enoughRequests = 10              // requests between the readings; of fewer, none may fail by chance although a third usually fail
+	muchOf         = 1. / 3          // share of the requests that ended without showing health
+	settled        = 5 * time.Minute // from this age on, a process no longer crashes at its start
 )
 
 // answered matches the outcomes of requests that got a complete answer.
@@ -40,7 +40,7 @@ type traffic struct {
 	ended, passed map[metrics.Outcome]float64
 }
 
-// enough is the number of requests that suffices to judge the length of prompts and answers, and the cached share
+// enough is the number of requests that is sufficient to judge the length of prompts and answers, and the cached share
 // of prompts.
 const enough = 8
 
@@ -53,7 +53,7 @@ func (t traffic) requests() float64 {
 	return max(t.first, ended)
 }
 
-// sum adds up a value of the model by a label, or under "" without one.
+// sum adds up a value of the model by the values of a label. Without a label, the sum is under "".
 func (j *judge) sum(x promql.Expr, by ...string) (map[metrics.Outcome]float64, error) {
 	found, err := j.query(promql.Sum(by, x))
 	all := map[metrics.Outcome]float64{}
@@ -80,14 +80,14 @@ func (j *judge) traffic(m subject) (t traffic, err error) {
 		return all
 	}
 	t.first = one(promql.Increase(promql.CountOf(metrics.TimeToFirstToken, own...), time.Minute))
-	asked := []*promql.Matcher{promql.Eq(metrics.LabelCluster, m.cluster), promql.Eq(metrics.LabelModel, m.name)} // of any namespace
+	asked := []*promql.Matcher{promql.Eq(metrics.LabelCluster, m.cluster), promql.Eq(metrics.LabelModel, m.name)} // in any namespace
 	t.probes = one(promql.Increase(promql.Vector(metrics.ProbeRequests, asked...), time.Minute))
 	t.work = one(held(m, 0))
 	t.ended, t.passed = by(), by(promql.Eq(metrics.LabelRole, metrics.GatewayRole))
 	return t, err
 }
 
-// served returns how many requests began or ended well, at the engines or, if no engine is read, at the gateways.
+// served returns how many requests began or ended well at the engines. If no engine is read, it counts at the gateways.
 func (t traffic) served() float64 {
 	good := func(ended map[metrics.Outcome]float64) (n float64) {
 		for outcome, count := range ended {
@@ -103,7 +103,7 @@ func (t traffic) served() float64 {
 	return max(t.first, good(t.ended))
 }
 
-// came returns how many requests any metric shows.
+// came returns how many requests came, according to any metric.
 func (t traffic) came() float64 {
 	n := 0.
 	for _, ended := range []map[metrics.Outcome]float64{t.ended, t.passed} {
@@ -116,7 +116,7 @@ func (t traffic) came() float64 {
 	return max(n, t.first)
 }
 
-// oddly describes outcomes that do not prove health.
+// oddly describes outcomes that do not show health.
 var oddly = map[metrics.Outcome]string{
 	metrics.OutcomeAbort:    "were given up by their clients",
 	metrics.OutcomeInvalid:  "were refused as invalid",
@@ -124,7 +124,7 @@ var oddly = map[metrics.Outcome]string{
 	metrics.OutcomeUnknown:  "ended with an unknown outcome",
 }
 
-// odd describes the outcomes that do not prove health, if there are too many.
+// odd describes the outcomes that do not show health, if there are too many of them.
 func (t traffic) odd() (lines []string) {
 	for _, at := range []struct {
 		where string
@@ -144,10 +144,10 @@ func (t traffic) odd() (lines []string) {
 	return lines
 }
 
-// dueRequests is how many requests must be due in a silence before the silence is more than chance.
+// dueRequests is how many requests must be due in a silence that is more than chance.
 const dueRequests = 10
 
-// doubts explains why a model without a burn is not proven healthy.
+// doubts explains why the health of a model is uncertain, although no objective burns.
 func (j *judge) doubts(m subject, t traffic) ([]string, error) {
 	lines := t.odd()
 	switch own := t.served() - t.probes; {
@@ -179,9 +179,9 @@ func (j *judge) doubts(m subject, t traffic) ([]string, error) {
 	return lines, err
 }
 
-// silence reports that no request has come for longer than chance explains, given a Prometheus that has recorded the
-// usual rate. Clients that have finished look the same as a broken path, or as engines that hang before they count a
-// request.
+// silence reports that no request has come for longer than chance explains. It needs a Prometheus that has recorded the
+// usual rate. Clients that have finished look like a broken path. They also look like engines that hang before they
+// count a request.
 func (j *judge) silence(m subject) (string, error) {
 	silent, err := j.query(promql.Sub(promql.Call("time"), promql.Max(nil, promql.Vector(metrics.EngineLastProgress, m.matchers()...))))
 	if err != nil || len(silent) == 0 {
@@ -195,7 +195,7 @@ func (j *judge) silence(m subject) (string, error) {
 		"or they hang: send a request to each engine.", seconds(silent[0].F), usual[0].F*silent[0].F), nil
 }
 
-// health judges the health of a model from burns, suspects and missing proof.
+// health judges the health of a model from burns, suspects and missing evidence.
 func (j *judge) health(m subject, v *Verdict, t traffic, burns []burn, all []Suspect) error {
 	lines, dead, err := j.silent(m)
 	if err != nil {
@@ -206,7 +206,7 @@ func (j *judge) health(m subject, v *Verdict, t traffic, burns []burn, all []Sus
 	if err != nil {
 		return err
 	}
-	unread := len(lines) > 0 && t.came() == 0 // the model's behaviour is not visible
+	unread := len(lines) > 0 && t.came() == 0 // the behaviour of the model is not visible
 	if !unread && (burns == nil || v.Health == Healthy) {
 		v.Symptoms = append(v.Symptoms, doubts...)
 	} else {
@@ -227,7 +227,7 @@ func (j *judge) health(m subject, v *Verdict, t traffic, burns []burn, all []Sus
 	return nil
 }
 
-// silence matches the reasons for which a metrics endpoint counts as silent: its server does not answer, or fails.
+// silence matches the reasons for which a metrics endpoint counts as silent. Its server does not answer, or fails.
 var silence = regexp.MustCompile(`^(unreachable|connection_closed|timeout|truncated|http_5..)$`)
 
 // blocked names the gateways that have workers but may send requests to no worker.
@@ -259,10 +259,10 @@ func (j *judge) blocked(m subject, v *Verdict) error {
 	return err
 }
 
-// noWorker is the reason of a readable metrics endpoint of a frontend or an endpoint picker without workers.
+// noWorker is the reason of a readable metrics endpoint whose frontend or endpoint picker has no workers.
 const noWorker = "no_worker"
 
-// workerless reports whether the metrics endpoint of a series is readable and reports that it has no workers.
+// workerless reports whether the metrics endpoint of a series is readable and shows that there are no workers.
 func (j *judge) workerless(of labels.Labels) bool {
 	for _, s := range j.memory[metrics.EngineUp.Name] {
 		last := s.samples[len(s.samples)-1]
@@ -274,8 +274,8 @@ func (j *judge) workerless(of labels.Labels) bool {
 	return false
 }
 
-// silent names the metrics endpoints of a model that cannot be read, and why. dead reports whether this proves that
-// the model serves nobody: no endpoint answers and, for a gateway, no engine gets a first token either.
+// silent names the metrics endpoints of a model that cannot be read, and the reasons. dead reports whether this proves
+// that the model serves nobody. Then no endpoint answers. For a gateway, no engine may get a first token, either.
 func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 	why := append([]string{metrics.LabelReason}, metrics.PageLabels...)
 	found, err := j.query(promql.Equal(promql.Max(why, promql.Vector(metrics.EngineUp)), promql.Num(0)))
@@ -323,10 +323,10 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 	return lines, len(others) == 0, err
 }
 
-// confidence is high if the verdict would nearly always be right: the suspect is the fault's own value, or users'
+// confidence is high if the verdict would nearly always be right. Then the suspect is the fault's own value, or users'
 // requests suffered, and no other branch has an equally clear clue. Otherwise, the second result names that branch and
-// the value that distinguishes the two. An engine's fault may be due to a release, and an engine may be gone because of
-// its GPU, if no value would show this. Without the past, it is unknown why requests wait.
+// the value that distinguishes the two. An engine's fault may come from a release, and an engine may be gone because of
+// its GPU, although no value shows this. Without the past, it is unknown why requests wait.
 func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, or string) {
 	first := all[0]
 	instead := func(b rules.Branch) string {
@@ -356,11 +356,11 @@ func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, 
 	return "low", ""
 }
 
-// isClue reports whether a suspect only hints at a branch, as opposed to being the fault itself.
+// isClue reports whether a suspect only hints at a branch. Other suspects are the fault itself.
 func (s Suspect) isClue() bool { return !s.harms && s.Branch != rules.Hardware }
 
-// rival returns the first branch that is as suspicious as the first suspect's and that a value distinguishes from the
-// others. It is empty if there is none.
+// rival returns the first branch that is as suspicious as the first suspect's branch. A value must distinguish it from
+// the others. The result may be empty.
 func (j *judge) rival(first Suspect, others []Suspect) rules.Branch {
 	compares := j.comparesWithPast(first.Clue)
 	for _, s := range others {
@@ -372,8 +372,8 @@ func (j *judge) rival(first Suspect, others []Suspect) rules.Branch {
 	return ""
 }
 
-// apart holds the value that distinguishes a branch from equally suspicious branches. Queueing is missing, because
-// every branch causes it.
+// apart has the value that distinguishes a branch from equally suspicious branches. Queueing is missing, because every
+// branch causes queueing.
 var apart = map[rules.Branch]string{
 	rules.Release:   "these numbers with those before the last deployment or restart",
 	rules.Engine:    "the time between tokens with the earlier time at as many running requests",
@@ -384,7 +384,7 @@ var apart = map[rules.Branch]string{
 	rules.Behaviour: "output tokens per request with those of the day before",
 }
 
-// replicas selects the engines of a model that run or ran.
+// replicas selects the engines of a model that are running or were running.
 func (j *judge) replicas(m subject) promql.Expr {
 	own := m.matchers()
 	now := promql.Max(metrics.ReplicaLabels, promql.Vector(metrics.EngineInfo, own...))
@@ -407,8 +407,8 @@ func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Truncate(time.Second).String()
 }
 
-// watched returns faults that two readings show but no rule records: engines that make no progress, and engines that
-// have just started.
+// watched returns faults that two readings show but no rule records. They are engines that make no progress, and
+// engines that have just started.
 func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error) {
 	ofPage := func(x promql.Expr) promql.Expr { return promql.Max(metrics.PageLabels, x) }
 	is := func(x promql.Expr, n float64) promql.Expr { return promql.Equal(x, promql.Num(n)) }
@@ -477,14 +477,14 @@ func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error)
 	says := fmt.Sprintf("No engine of the model is left here: %s was last read at %s", where(last.Metric),
 		time.UnixMilli(int64(1000*last.F)).UTC().Format("15:04:05"))
 	one := suspect(last.Metric, hasLeft, rules.ModelDown.Name, says)
-	one.harms = false // somebody may have stopped the engine
+	one.harms = false // a person may have stopped the engine
 	return stuck, append(back, one), nil
 }
 
 // hasLeft names the clue of a model whose engines are no longer found.
 const hasLeft = "left"
 
-// left returns when each engine that is no longer found was last read, unless somebody deleted its pod on purpose.
+// left returns when each engine that is no longer found was last read. It leaves out engines whose pod was deleted on purpose.
 func left(m ...*promql.Matcher) promql.Expr {
 	onPurpose := promql.Equal(promql.Vector(metrics.PodDeletedOnPurpose), promql.Num(1))
 	return promql.Unless(promql.Vector(metrics.EngineLeft, m...), onPurpose, promql.On(metrics.LabelNamespace, metrics.LabelPod))
@@ -506,8 +506,8 @@ func (j *judge) gone(m subject) (engine.Vector, error) {
 // noProgress names the clue of an engine that makes no progress.
 const noProgress = "no_progress"
 
-// held returns the number of requests of each engine of a model some time before the second reading: the requests
-// in its server or, if that is unknown, the running and waiting requests.
+// held returns the number of requests of each engine of a model some time before the second reading. These are the
+// requests in the engine's server or, if this number is unknown, the running and waiting requests.
 func held(m subject, ago time.Duration) promql.Expr {
 	sum := func(f *metrics.Family) promql.Expr {
 		x := promql.Vector(f, m.matchers()...)
@@ -520,7 +520,7 @@ func held(m subject, ago time.Duration) promql.Expr {
 	return promql.Or(sum(metrics.RequestsInFlight), promql.Add(running, waiting), running, waiting)
 }
 
-// moves counts, by engine of a model, the signs of its work: a step, a token or an answer, or a change of its KV cache.
+// moves counts the signs of work by engine of a model. A sign is a step, a token, an answer, or a change of the KV cache.
 func moves(m subject) promql.Expr {
 	own := m.matchers()
 	var all []promql.Expr
@@ -534,8 +534,8 @@ func moves(m subject) promql.Expr {
 	return promql.Or(all[0], all[1:]...)
 }
 
-// still returns the number of requests at each engine that has some in both readings, reports a measure of progress,
-// and shows no progress. Tokens that are counted only when their request ends do not measure progress.
+// still returns the number of requests at each engine that makes no progress. Such an engine has requests in both readings and reports a
+// measure of progress, which has not changed. Tokens that are counted only at the end of their request do not measure progress.
 func (j *judge) still(m subject) (engine.Vector, error) {
 	own, by := m.matchers(), metrics.ReplicaLabels
 	counts := promql.Or(promql.CountBy(by, promql.Vector(metrics.EngineSteps, own...)),
@@ -545,14 +545,14 @@ func (j *judge) still(m subject) (engine.Vector, error) {
 	return j.query(promql.Unless(busy, moves(m)))
 }
 
-// atEnd selects the metrics endpoints that count generated tokens when their request ends.
+// atEnd selects the metrics endpoints that count generated tokens at the end of their request.
 func atEnd() promql.Expr {
 	return promql.Vector(metrics.MetricSourceInfo, promql.Eq(metrics.LabelMetric, metrics.GenerationTokens.Name),
 		promql.Eq(metrics.LabelCounted, string(metrics.CountedEnd)))
 }
 
-// since returns how long an engine has made no progress, and whether it certainly had work meanwhile, as the exporter
-// remembers it. The time is at least the time between the readings.
+// since returns how long an engine has made no progress, and whether it certainly had work in that time, according to
+// the exporter. The time is at least the time between the readings.
 func (j *judge) since(of labels.Labels) (lasts time.Duration, certain bool, err error) {
 	own := make([]*promql.Matcher, 0, len(metrics.ReplicaLabels))
 	for _, name := range metrics.ReplicaLabels {

@@ -19,7 +19,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Prometheus returns the past as the server at an address has recorded it.
+// Prometheus returns the past that the server at an address has recorded.
 func Prometheus(client *http.Client, address string) Past {
 	return func(ctx context.Context, query string, at time.Time) (engine.Vector, error) {
 		form := url.Values{"query": {query}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)}}
@@ -55,9 +55,9 @@ func Prometheus(client *http.Client, address string) Past {
 	}
 }
 
-// ScrapeLabels returns the labels that a Prometheus adds to the series of a reading when it scrapes them. Without
-// these labels, answers of Prometheus about an engine do not match the readings. ScrapeLabels looks up an engine of
-// the reading, and returns no labels if Prometheus has no such engine, or several.
+// ScrapeLabels returns the labels that a Prometheus adds when it scrapes the series of a reading. Without these labels,
+// answers of Prometheus about an engine do not match the readings. ScrapeLabels looks up an engine of the reading. If
+// Prometheus has no such engine, or several, it returns no labels.
 func ScrapeLabels(ctx context.Context, r Reading, past Past) (labels.Labels, error) {
 	for _, s := range r.Series {
 		if s.Metric.Get(model.MetricNameLabel) != metrics.EngineInfo.Name {
@@ -77,7 +77,7 @@ func ScrapeLabels(ctx context.Context, r Reading, past Past) (labels.Labels, err
 	return labels.EmptyLabels(), nil
 }
 
-// With returns the reading with additional labels on each series.
+// With returns the reading with more labels on each series.
 func (r Reading) With(more labels.Labels) Reading {
 	series := make(engine.Vector, len(r.Series))
 	for i, s := range r.Series {

@@ -17,23 +17,23 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// gap explains why no value shows whether a fault exists, by a reason or by a family that has no series of the model.
+// gap explains why no value shows whether a fault exists. It has a reason, or a family that has no series of the model.
 type gap struct {
 	kind   gapKind
 	says   string
 	family string
 }
 
-// gapKind is the meaning of a gap for a clue that reads it.
+// gapKind is the meaning of a gap for a clue that reads the missing value.
 type gapKind int
 
 const (
 	feature gapKind = iota // the engine has no feature that could fail this way
 	number                 // a value is missing
-	thing                  // no series of this kind is read, so the clue cannot apply, whatever else it reads
+	thing                  // no series of this kind is read, so the clue cannot apply, whatever its other values are
 )
 
-// The gaps that many families have in common.
+// These gaps are common to many families.
 var (
 	noGPU       = gap{kind: thing, says: "no GPU was read"}
 	noGPUOf     = gap{kind: thing, says: "the model's GPU is unknown"}
@@ -50,21 +50,21 @@ var (
 	justStarted = gap{kind: thing, says: "an engine started in the last hour, and settings that it does not report may have changed"}
 )
 
-// features lists prefixes of families that engines have only while a feature is in use.
+// features lists prefixes of families. Engines have these families only while a feature is in use.
 var features = []string{
 	"llm_engine_kv_t", "llm_engine_spec_", "llm_engine_model_", "llm_engine_models_", "llm_engine_lora",
 	"llm_engine_external_", "llm_engine_config_", "llm_gateway_",
 }
 
-// prover finds out whether clues would have shown a fault of a model.
+// prover finds out whether clues would show a fault of a model.
 type prover struct {
 	*judge
 	model    subject
 	traffic  traffic
-	gpus     map[string]bool // of the model
-	pages    map[string]bool // of the model
+	gpus     map[string]bool // GPUs of the model
+	pages    map[string]bool // metrics endpoints of the model
 	read     bool            // the metrics endpoint of an engine of the model is read
-	visiting map[string]bool // recorded families whose rule is being examined
+	visiting map[string]bool // recorded families whose rule is being examined now
 }
 
 func (j *judge) prover(m subject, t traffic) (*prover, error) {
@@ -109,9 +109,9 @@ func (p *prover) empty(x promql.Expr) (bool, error) {
 	return !slices.ContainsFunc(result, func(s engine.Sample) bool { return p.concerns(s.Metric) }), err
 }
 
-// gaps returns the reasons why an expression without a result is no proof of absence. There are no gaps if the
-// expression would have a result in case of the fault. An empty side of a conjunction leaves no gaps, unless the other
-// side is about an object that is not read.
+// gaps returns the reasons why an expression without a result does not prove the absence of a fault. There are no gaps
+// if a fault would give the expression a result. If one side of a conjunction is certainly empty, there are no gaps,
+// unless the other side is about an object that is not read.
 func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	switch x := x.(type) {
 	case *parser.ParenExpr:
@@ -132,9 +132,9 @@ func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	return nil, nil
 }
 
-// call returns the gaps of a function. A function that looks back further than the present reads the past. The
-// exceptions are an endpoint's last report about itself, which the exporter remembers, XIDs, whose times the exporter
-// has, and counters that never rose.
+// call returns the gaps of a function. A function that looks back further than present reads the past. There are three
+// exceptions: an endpoint's last report about itself, which the exporter remembers; XIDs, whose times the exporter has;
+// and counters that never rose.
 func (p *prover) call(x *parser.Call) (all []gap, err error) {
 	for _, arg := range x.Args {
 		m, ok := arg.(*parser.MatrixSelector)
@@ -153,7 +153,7 @@ func (p *prover) call(x *parser.Call) (all []gap, err error) {
 		if err != nil {
 			return nil, err
 		}
-		// The engines' lifetimes represent the past.
+		// The lifetimes of the engines represent the past.
 		if x.Func.Name == "rate" && s.OriginalOffset > present && p.past == nil && len(p.pages) > 0 && p.allAged() {
 			more = slices.DeleteFunc(more, func(g gap) bool { return g == noYesterday })
 		}
@@ -172,7 +172,7 @@ func (p *prover) allAged() bool {
 	return true
 }
 
-// neverRose reports whether a counter of the model is still 0, so that it has not risen in any window.
+// neverRose reports whether a counter of the model is still 0. Then it has not risen in any window.
 func (p *prover) neverRose(s *parser.VectorSelector) bool {
 	for _, one := range p.memory[s.Name] {
 		if p.concerns(one.labels) && matches(one.labels, s.LabelMatchers) && one.samples[len(one.samples)-1].F() != 0 {
@@ -182,13 +182,13 @@ func (p *prover) neverRose(s *parser.VectorSelector) bool {
 	return true
 }
 
-// side is an operand: its gaps, and whether it has no result.
+// side is an operand, with its gaps. It also reports whether the operand has a result.
 type side struct {
 	gaps  []gap
 	empty bool
 }
 
-// holds reports whether the side has a result, and lacks whether it certainly has no result.
+// holds reports whether the side has a result. lacks reports whether the side certainly has no result.
 func (s side) holds() bool { return len(s.gaps) == 0 && !s.empty }
 func (s side) lacks() bool { return len(s.gaps) == 0 && s.empty }
 
@@ -229,8 +229,8 @@ func (p *prover) binary(x *parser.BinaryExpr) ([]gap, error) {
 // is reports whether a gap is of a kind.
 func (k gapKind) is(g gap) bool { return g.kind == k }
 
-// eitherOf returns the gaps of two sides if one side suffices. If one side has a result, the other side does not
-// matter, and a side whose feature the engine lacks contributes no gaps.
+// eitherOf returns the gaps of two sides of which one is sufficient. If one side has a result, the other side does not
+// matter. If the engine lacks the feature of a side, this side adds no gaps.
 func eitherOf(left, right side) []gap {
 	switch {
 	case left.holds() || right.holds():
@@ -243,7 +243,7 @@ func eitherOf(left, right side) []gap {
 	return slices.Concat(left.gaps, right.gaps)
 }
 
-// nothingIn explains why there is nothing to divide by.
+// nothingIn explains why the divisor has no value.
 func (p *prover) nothingIn(x promql.Expr) gap {
 	why := tooLittle
 	if p.traffic.came() == 0 {
@@ -315,8 +315,8 @@ func alternatives(m *labels.Matcher, s *parser.VectorSelector) string {
 	return strings.Join(all, "|")
 }
 
-// selected returns the gaps of a selector: the gaps of the rule that records its series, or the gap that the model has no
-// series of the family.
+// selected returns the gaps of a selector. These are the gaps of the rule that records the selected series, or the gap
+// that the model has no series of the family.
 func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 	if (back || s.OriginalOffset > present) && p.past == nil {
 		return []gap{noYesterday}, nil
@@ -336,7 +336,7 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 	ofStage := func(stage string) bool {
 		return !slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == metrics.LabelStage && !m.Matches(stage) })
 	}
-	if slices.Contains([]*metrics.Family{metrics.StageTime, metrics.StageTokens, metrics.Stages}, f) { // they are parts of another family
+	if slices.Contains([]*metrics.Family{metrics.StageTime, metrics.StageTokens, metrics.Stages}, f) { // parts of another family
 		f = metrics.All()[slices.IndexFunc(metrics.All(), func(h *metrics.Family) bool {
 			stage, _ := h.Stage()
 			return stage != "" &&
@@ -354,7 +354,7 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 	return []gap{p.missing(f.Name, gateway)}, nil
 }
 
-// recorded returns the gaps of the rules that record the series that a selector reads. Each of these gaps suffices.
+// recorded returns the gaps of the rules that record the series that a selector reads. One of these rules is sufficient.
 func (p *prover) recorded(s *parser.VectorSelector, by []rules.Record) (all []gap, err error) {
 	p.visiting[s.Name] = true
 	defer delete(p.visiting, s.Name)
@@ -387,7 +387,7 @@ func (p *prover) witness(family string) string {
 
 var rolesOfGateways = promql.Eq(metrics.LabelRole, metrics.GatewayRole).String()
 
-// missing explains the meaning of a family without series of the model.
+// missing explains what it means that a family has no series of the model.
 func (p *prover) missing(family string, gateway bool) gap {
 	switch {
 	case gateway && p.readsGateway():
@@ -408,7 +408,7 @@ func (p *prover) missing(family string, gateway bool) gap {
 			return noProcesses
 		case metrics.EngineCPUWait.Name:
 			return noCPU
-		case metrics.GPUNVLinkErrors.Name, metrics.GPUVGPULicensed.Name: // other GPUs have neither
+		case metrics.GPUNVLinkErrors.Name, metrics.GPUVGPULicensed.Name: // other GPUs lack both families
 			return gap{kind: feature}
 		}
 		return gap{kind: number, family: family}
@@ -421,7 +421,7 @@ func (p *prover) missing(family string, gateway bool) gap {
 	return gap{kind: number, family: family}
 }
 
-// readsGateway reports whether the exporter reads the metrics endpoint of a gateway that may be the model's.
+// readsGateway reports whether the exporter reads the metrics endpoint of a gateway that may belong to the model.
 func (p *prover) readsGateway() bool {
 	for _, one := range p.memory[metrics.EngineInfo.Name] {
 		last := one.samples[len(one.samples)-1]
@@ -434,8 +434,8 @@ func (p *prover) readsGateway() bool {
 
 const noSign = "no sign of it"
 
-// ruledOut divides the branches without a suspect. The result ruledOut lists branches that a value would have shown,
-// and notSeen lists branches that no value could show. If a clue compares one value with a limit, that value explains
+// ruledOut divides the branches without a suspect. The result ruledOut has branches that a value would have shown. The
+// result notSeen has branches that no value could show. If a clue compares one value with a limit, this value explains
 // why a branch is ruled out.
 func (j *judge) ruledOut(m subject, t traffic, all []Suspect, replicas int) (ruledOut, notSeen []RuledOut, err error) {
 	p, err := j.prover(m, t)
@@ -487,14 +487,14 @@ func (j *judge) ruledOut(m subject, t traffic, all []Suspect, replicas int) (rul
 	return ruledOut, notSeen, nil
 }
 
-// proof gathers the results of the clues of a branch: the values that rule it out, and the gaps.
+// proof has the results of the clues of a branch: the values that rule out the branch, and the gaps.
 type proof struct {
-	told bool // by any clue
+	told bool // some clue explained the result
 	why  []string
 	gaps []gap
 }
 
-// add adds a clue. If nothing is missing, the values that the clue compares with a limit explain why the branch is
+// add adds a clue. If no value is missing, the values that the clue compares with a limit explain why the branch is
 // ruled out.
 func (p *proof) add(gaps []gap, compares []string) {
 	p.told = true
@@ -508,7 +508,7 @@ func (p *proof) add(gaps []gap, compares []string) {
 	}
 }
 
-// says describes the proof, and reports whether it rules the branch out.
+// says describes the proof. It also reports whether the proof rules out the branch.
 func (p *proof) says() (why string, rulesOut bool) {
 	switch {
 	case p.gaps != nil:
@@ -522,7 +522,7 @@ func (p *proof) says() (why string, rulesOut bool) {
 // reasons describes gaps.
 func reasons(gaps []gap) string {
 	var says, families []string
-	unread := slices.Contains(gaps, noEngine) // this value explains the most
+	unread := slices.Contains(gaps, noEngine) // this gap explains the most
 	for _, g := range gaps {
 		if unread && g.kind == number && g != noEngine || unread && g == noSibling {
 			continue
@@ -554,7 +554,7 @@ func (j *judge) compared(m subject, r rules.Record) (all []string, err error) {
 	return all, err
 }
 
-// comparesWithPast reports whether the rule of a clue, or a rule that it reads, looks back further than the present.
+// comparesWithPast reports whether a clue's rule looks back further than present. The rules that it reads also count.
 func (j *judge) comparesWithPast(clue string) bool {
 	p := &prover{judge: j}
 	seen := map[string]bool{}

@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Reading holds the metrics page of an exporter at a time.
+// Reading is the metrics page of an exporter at one time.
 type Reading struct {
 	At     time.Time
 	Series promql.Vector
@@ -42,8 +42,8 @@ func Parse(page []byte, at time.Time) (Reading, error) {
 	}
 }
 
-// dated returns the first of two readings as if the XIDs of the last hour had occurred after it. The metrics page dates
-// the last XID of each kind, and rules look for XIDs in windows of an hour.
+// dated returns the first of two readings as if the XIDs of the last hour had occurred after it. The metrics page has
+// the time of the last XID of each kind, but rules look for XIDs in windows of an hour.
 func dated(before, after Reading) Reading {
 	id := func(s promql.Sample) [2]string {
 		return [2]string{s.Metric.Get(metrics.LabelGPUUUID), s.Metric.Get(metrics.LabelXID)}
@@ -64,10 +64,10 @@ func dated(before, after Reading) Reading {
 	return before
 }
 
-// remembered returns two readings as if the node had been recorded. For a metrics endpoint that is gone by the second
-// reading, remembered adds the served model to the first reading if the exporter read the endpoint within the hour, and
-// to the second reading as the rules record it. An endpoint that the exporter read before, but only too late for the
-// second reading, is not gone. It is returned in late.
+// remembered returns two readings as if the node had been recorded. A metrics endpoint may be gone at the second
+// reading. If the exporter read it within the hour, remembered adds the served model to both readings, and to the
+// second as the rules record it. If the exporter read an endpoint before, but too late for the second reading, the
+// endpoint is not gone. It is in the result late.
 func remembered(before, after Reading) (_, _ Reading, late promql.Vector) {
 	as := func(f *metrics.Family, l labels.Labels, keep ...string) promql.Sample {
 		b := labels.NewBuilder(l)
@@ -103,7 +103,7 @@ func remembered(before, after Reading) (_, _ Reading, late promql.Vector) {
 			before.Series = append(before.Series, info)
 		}
 	}
-	gateways := map[string]bool{} // one series for each metrics endpoint, whichever models it served
+	gateways := map[string]bool{} // one series for each metrics endpoint, whatever models it served
 	for _, s := range before.Series {
 		switch p := page(s.Metric); {
 		case !named(s, metrics.EngineInfo):
@@ -120,10 +120,10 @@ func remembered(before, after Reading) (_, _ Reading, late promql.Vector) {
 	return before, after, late
 }
 
-// printable replaces unprintable characters in label values. Engines choose these values, and a terminal would obey
+// printable replaces unprintable characters in label values. Engines choose these values, and a terminal would execute
 // control characters.
 func printable(series labels.Labels) labels.Labels {
-	odd := func(r rune) bool { return !unicode.IsGraphic(r) || r == unicode.ReplacementChar } // PromQL refuses the latter
+	odd := func(r rune) bool { return !unicode.IsGraphic(r) || r == unicode.ReplacementChar } // PromQL refuses the replacement character
 	b := labels.NewBuilder(series)
 	series.Range(func(l labels.Label) {
 		if strings.ContainsFunc(l.Value, odd) {

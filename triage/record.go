@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// keep returns the values that belong in the incident's record.
+// keep returns the values for the incident's record.
 func (j *judge) keep(m subject) (Record, error) {
 	title, err := j.title(m)
 	if err != nil {

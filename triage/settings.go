@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// settings adds to the record the settings that the engines of a model report, and the last changes. A value that
-// not all engines have includes the number of engines that have it.
+// settings adds to the record the settings of a model's engines, and their last changes. If engines have different
+// values, each value has the number of engines that use it.
 func (j *judge) settings(m subject, r *Record) error {
 	r.Settings, r.Changed = []string{}, []string{}
 	byReplica := append([]string{metrics.LabelSetting, metrics.LabelValue}, metrics.ReplicaLabels...)

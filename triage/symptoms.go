@@ -15,18 +15,18 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// burn names an objective that burns, and where: at the engines, or only at the gateways.
+// burn is an objective that burns at the engines, or only at the gateways.
 type burn struct {
 	signal             slo.Signal
 	gateway, elsewhere bool
-	over               bool // the objective burned minutes ago, and the readings show that the burn is over
+	over               bool // the objective burned minutes ago, but the readings show that the burn is over
 }
 
 // goesOn reports whether an objective still burned between the readings.
 func (b burn) goesOn() bool { return !b.over }
 
-// explained reports whether the delays or failures of a suspect explain the burn, as rules record it. A delay only at
-// the gateways is not a delay in the engines, and a delay on the path to a gateway does not affect the engines.
+// explained reports whether the delays or failures of a suspect explain the burn, as in the rules. A delay only at the
+// gateways is not a delay in the engines, and a delay on the path to a gateway does not affect the engines.
 func (b burn) explained(d rules.Delays, wait bool) bool {
 	switch d {
 	case "", rules.Failures:
@@ -42,9 +42,9 @@ func (b burn) explained(d rules.Delays, wait bool) bool {
 	return d.Explain(b.signal, wait)
 }
 
-// symptoms adds the symptoms that users notice, and returns the objectives that burn, the worst first. The list is
-// nil if no objective had events, and empty if no objective burns. few lists objectives whose bad events are too
-// few to judge.
+// symptoms adds the symptoms that users notice. It returns the objectives that burn, the worst first. The list is nil
+// if no objective had events, and empty if no objective burns. few lists objectives with too few bad events for a
+// verdict.
 func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 	burns, few, counted, err := j.burning(m, v)
 	if err != nil {
@@ -61,13 +61,13 @@ func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 		v.Symptoms = append(v.Symptoms, "No objective burns its budget.")
 	case first && next:
 		share := promql.Vector(metrics.RecordedEvidence, append(m.matchers(), promql.Eq(metrics.LabelFact, rules.QueueShare))...)
-		waiting, err := j.query(promql.Or(promql.Gt(share, promql.Num(0.5)), // a queue may be empty at both readings
+		waiting, err := j.query(promql.Or(promql.Gt(share, promql.Num(0.5)), // a queue may be empty at the moments of both readings
 			promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, m.matchers()...))))
 		if err != nil {
 			return nil, nil, err
 		}
 		switch {
-		case len(waiting) == 0: // frontends do not report it
+		case len(waiting) == 0: // frontends do not report queues
 			v.Symptoms = append(v.Symptoms, "First and later tokens are late.")
 		case slices.ContainsFunc(waiting, func(w engine.Sample) bool { return w.F > 0 }):
 			v.Symptoms = append(v.Symptoms, "First and later tokens are late, and requests wait.")
@@ -84,8 +84,8 @@ func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 	return burns, few, j.means(m, v)
 }
 
-// burning adds the objectives that burn, and returns them, the worst first, with the number of counted events of users.
-// If bad events are too few to burn but are a large share of all events, the model remains unjudged.
+// burning adds the objectives that burn, and returns them with the number of counted events of users. The worst comes
+// first. If bad events are too few for a burn, but a large share of all events, there is no verdict on the model.
 func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float64, err error) {
 	own := m.matchers()
 	rates, err := j.query(promql.Vector(rate5m, own...))
@@ -134,7 +134,7 @@ func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float
 	return burns, few, counted, nil
 }
 
-// at returns where an objective is counted, if engines have roles.
+// at returns where an objective is counted, if the engines have roles.
 func at(role string) string {
 	switch role {
 	case "":
@@ -153,14 +153,14 @@ func factor(burn float64) string {
 	return fmt.Sprintf("%.0f", burn)
 }
 
-// kept reports whether an objective does not burn at the engines.
+// kept reports whether an objective is met at the engines.
 func kept(rates engine.Vector, objective string) bool {
 	return slices.ContainsFunc(rates, func(r engine.Sample) bool {
 		return r.F <= 1 && r.Metric.Get(metrics.LabelRole) != metrics.GatewayRole && r.Metric.Get(metrics.LabelSLO) == objective
 	})
 }
 
-// suffers lowers the health of a model whose budget burns. A failing model stays failing.
+// suffers lowers the health of a model whose budget burns. A failing model remains failing.
 func (v *Verdict) suffers(fails bool) {
 	if fails {
 		v.Health = Failing
@@ -169,12 +169,12 @@ func (v *Verdict) suffers(fails bool) {
 	}
 }
 
-// spending holds the events of an objective between the readings, and the burn rate that pages.
+// spending has the events of an objective between the readings, and the burn rate that pages.
 type spending struct {
 	events, bad, pages float64
 	budget             float64 // share of events that may be bad
 	signal             slo.Signal
-	miss               string // what a bad event is, in words
+	miss               string // description of a bad event, in words
 }
 
 // spent returns the spending of an objective.
@@ -200,8 +200,8 @@ func (j *judge) spent(name string, objective []*labels.Matcher) (s spending, err
 	return s, err
 }
 
-// burned returns the burn rate of an objective over the last five minutes, as Prometheus has recorded it, if it burned
-// too fast and by more than a handful of events. Half a minute may miss a fault that affects one request in ten.
+// burned returns the burn rate of an objective over the last five minutes, as recorded by Prometheus. The objective must have burned too
+// fast, and by more than a few events. Half a minute may miss a fault that affects one request in ten.
 func (j *judge) burned(objective []*labels.Matcher) (float64, error) {
 	bad := promql.Mul(promql.Num((5 * time.Minute).Seconds()), promql.Vector(metrics.RecordedBadEventRate, objective...))
 	answer, err := j.ask(promql.And(promql.Gt(promql.Vector(rate5m, objective...), promql.Num(1)),

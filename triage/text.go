@@ -11,9 +11,9 @@ import (
 // width is the width of a terminal, and of a ticket.
 const width = 80
 
-// Text sets how verdicts are written for people.
+// Text sets the form of verdicts for people.
 type Text struct {
-	// Root is the address of an exporter that serves the runbooks. It is empty if none is known.
+	// Root is the address of an exporter that serves the runbooks. It is empty if no such exporter is known.
 	Root string
 	// Color marks the health of the models, for terminals.
 	Color bool
@@ -46,7 +46,7 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	fmt.Fprintf(b, "%s: %s\n", v.Record.Model, state)
 	if v.Branch != "" {
 		fill(b, "", fmt.Sprintf("Look first at: %s. %s. (%s confidence)", v.Branch, v.Says, v.Confidence))
-		if v.Lever != "" { // a reader of one more line knows what to do
+		if v.Lever != "" { // one more line then shows the first action
 			fill(b, "", "Do first, "+v.Lever+".")
 		}
 		if v.Or != "" {
@@ -74,7 +74,7 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	if len(v.Levers) > 0 {
 		b.WriteString("\nWhat to do\n")
 		for _, l := range v.Levers {
-			if strings.HasPrefix(l, "$ ") { // stays on one line, to be copied
+			if strings.HasPrefix(l, "$ ") { // a command stays on one line, so that people can copy it
 				b.WriteString("  " + l + "\n")
 			} else {
 				fill(b, "  ", "* "+l)
@@ -86,7 +86,7 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 		}
 		fmt.Fprintf(b, "Runbook: %s%s\n", at, v.Runbook)
 	}
-	if v.Clue != NoAnswer { // nothing was read
+	if v.Clue != NoAnswer { // not for an exporter that does not answer
 		t.record(b, v.Record)
 	}
 }
@@ -128,7 +128,7 @@ func (t Text) evidence(b *strings.Builder, all []Evidence, recalls bool) {
 		if e.Of != "" {
 			says += ", " + e.Of
 		}
-		if utf8.RuneCountInString(says) > 46 { // the value stays in its column
+		if utf8.RuneCountInString(says) > 46 { // keeps the value in its column
 			fill(b, "  ", says)
 			says = ""
 		}
@@ -159,8 +159,8 @@ func (t Text) record(b *strings.Builder, r Record) {
 	}
 }
 
-// fill writes words in lines that fit, with further lines indented. A word longer than a line stays whole, so that
-// commands can be copied.
+// fill writes words in lines that fit, and indents all lines after the first. A word that is longer than a line stays
+// whole, so that people can copy commands.
 func fill(b *strings.Builder, indent, text string) {
 	at := 0
 	for i, word := range slices.Collect(strings.FieldsSeq(text)) {

@@ -1,6 +1,6 @@
 // Package triage names where to look first, from two readings of a node, taken a short time apart. It evaluates the
-// rules that a Prometheus records and alerts with, in Prometheus' own query engine, so that both reach the same
-// verdict. Without a Prometheus it has no data from yesterday.
+// rules of Prometheus in Prometheus' own query engine, so that both reach the same verdict. Without a Prometheus, it
+// has no data from yesterday.
 package triage
 
 import (
@@ -25,49 +25,49 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Health names the state of a model.
+// Health is the state of a model.
 type Health string
 
-// The states, from the best.
+// These are the states. The best comes first.
 const (
 	Healthy  Health = "healthy"
 	Degraded Health = "degraded"
 	Failing  Health = "failing"
-	Unknown  Health = "unknown" // two readings are not enough to judge
+	Unknown  Health = "unknown" // two readings are not sufficient for a verdict
 )
 
-// Verdict holds the health of one model, and where to look first.
+// Verdict is the health of one model, with the place to look first.
 type Verdict struct {
-	Model     string `json:"model"` // empty for an engine or a gateway that never reported its model
+	Model     string `json:"model"` // empty for an engine or gateway that has not reported its model
 	Namespace string `json:"namespace,omitempty"`
 	Cluster   string `json:"cluster,omitempty"`
 	Health    Health `json:"health"`
-	// Symptoms lists the bad values, or all values if none is bad.
+	// Symptoms lists the bad values. If no value is bad, it lists all values.
 	Symptoms []string `json:"symptoms"`
-	// Branch, Clue and Says name the first suspect; they are empty if nothing is suspicious.
+	// Branch, Clue and Says name the first suspect. They are empty without a suspect.
 	Branch rules.Branch `json:"branch"`
 	Clue   string       `json:"clue,omitempty"`
 	Says   string       `json:"says,omitempty"`
 	Delays rules.Delays `json:"delays,omitempty"` // as in Suspect
-	// Confidence is high if enough requests prove that users suffer, or if an alert that pages by itself would fire and
-	// the readings are half a minute apart. The confidence is low if the first suspect rests on a comparison with the
-	// engines' lifetime, or if another branch has an equally clear suspect. Without a suspect, the confidence is none.
+	// Confidence is high if enough requests show that users suffer. It is also high if an alert that pages by itself would
+	// fire, and the readings are half a minute apart. Confidence is low if the first suspect comes from a comparison with
+	// the engines' lifetime, or if another branch has an equally clear suspect. Without a suspect, it is none.
 	Confidence string `json:"confidence"`
-	// Or names the other branch, and the value that separates the two.
+	// Or names the other branch, and the value that distinguishes the two branches.
 	Or       string     `json:"or,omitempty"`
 	Also     []Suspect  `json:"also"` // further suspects, in order
 	Evidence []Evidence `json:"evidence"`
 	RuledOut []RuledOut `json:"ruled_out"` // branches that values would have shown
-	NotSeen  []RuledOut `json:"not_seen"`  // branches for which such values are missing
-	// Lever is the first of Levers in one sentence, as in a page.
+	NotSeen  []RuledOut `json:"not_seen"`  // branches whose values are missing
+	// Lever is the first of Levers in one sentence, as in an alert.
 	Lever string `json:"lever"`
-	// Levers lists the actions of the runbook, commands included, the soonest first.
+	// Levers lists the actions of the runbook, including commands. The fastest action comes first.
 	Levers []string `json:"levers"`
-	// Runbook is the path from an exporter's root to the runbook, with the commands filled in.
+	// Runbook is the path of the runbook on an exporter. Its parameters fill in the commands.
 	Runbook string `json:"runbook,omitempty"`
 	Record  Record `json:"record"`
 
-	dead    bool // no metrics endpoint of it answers
+	dead    bool // no metrics endpoint of the model answers
 	recalls bool // a Prometheus has data of the day before
 }
 
@@ -78,15 +78,15 @@ type Suspect struct {
 	Says    string       `json:"says"`
 	Runbook string       `json:"runbook"`
 
-	// Delays is empty if the suspect explains every delay.
+	// Delays is empty if the suspect explains all delays.
 	Delays rules.Delays `json:"delays,omitempty"`
 
 	labels       map[string]string
-	pages, harms bool // would page by itself; contradicts health
+	pages, harms bool // the suspect pages by itself, or contradicts health
 }
 
-// Evidence holds a fact about the model. Before is its value on the day before. Without a
-// Prometheus, it is the mean since the engines started, if they started long ago.
+// Evidence is a fact about the model. Before is the fact's value on the day before. Without a Prometheus, it is the
+// mean since the engines started, if this is long ago.
 type Evidence struct {
 	Fact   string     `json:"fact"`
 	Says   string     `json:"says"`
@@ -97,24 +97,24 @@ type Evidence struct {
 	Before string     `json:"before,omitempty"`
 }
 
-// RuledOut names a branch that has no suspect, and why this proves, or does not prove, that the branch is not the cause.
+// RuledOut names a branch without a suspect. It also explains whether this rules out the branch, and why.
 type RuledOut struct {
 	Branch rules.Branch `json:"branch"`
 	Why    string       `json:"why"`
 }
 
-// Record holds the values for the incident's record that a restart erases.
+// Record has values for the incident's record. A restart would erase these values.
 type Record struct {
 	Model       string   `json:"model"`
 	Runtimes    []string `json:"runtimes"`
 	Versions    []string `json:"versions"`
 	Engines     []string `json:"engines"`
-	Started     []string `json:"started"`  // engines, RFC 3339
+	Started     []string `json:"started"`  // start of each engine, RFC 3339
 	Settings    []string `json:"settings"` // of the engines
-	Changed     []string `json:"changed"`  // settings, the last first
+	Changed     []string `json:"changed"`  // changed settings, the last change first
 	GPUs        []string `json:"gpus"`
 	Drivers     []string `json:"drivers"`
-	Route       string   `json:"route"`        // where to find the value, because no metric has it
+	Route       string   `json:"route"`        // how to find the value, because no metric has it
 	From        string   `json:"from"`         // first reading, RFC 3339
 	To          string   `json:"to"`           // second reading
 	FirstTokens float64  `json:"first_tokens"` // between the readings
@@ -126,18 +126,18 @@ type judge struct {
 	before  Reading
 	alerts  []*rules.Alert
 	causes  map[*rules.Alert]engine.Vector
-	late    engine.Vector // metrics endpoints that timed out only at the second reading
+	late    engine.Vector // metrics endpoints that timed out only in the second reading
 	records []rules.Record
 }
 
 // rate5m names the burn rate of the last five minutes, which include the readings.
 var rate5m = metrics.Window(metrics.RecordedBurn, "5m")
 
-// Judge returns a verdict for each model of the second reading, or of the first if its engines have gone since
-// then. Models that suffer come first. past may be nil; if it fails, the error is a PastError. Readings without any
-// metrics come from an exporter that does not answer: see Unanswered.
+// Judge returns a verdict for each model of the second reading. If the engines of a model have gone since the first
+// reading, it takes the model from the first reading. Models that suffer come first. past may be nil. If past fails,
+// the error is a PastError. Readings without metrics come from an exporter that does not answer: see Unanswered.
 func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, error) {
-	before.At, after.At = before.At.Truncate(time.Millisecond), after.At.Truncate(time.Millisecond) // as the query engine does
+	before.At, after.At = before.At.Truncate(time.Millisecond), after.At.Truncate(time.Millisecond) // the query engine also has milliseconds
 	if len(before.Series)+len(after.Series) == 0 && past == nil {
 		return []Verdict{Unanswered("", "")}, nil
 	}
@@ -150,7 +150,7 @@ func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, er
 		causes: map[*rules.Alert]engine.Vector{},
 	}
 	verdicts, err := j.verdicts()
-	if failed := (*PastError)(nil); errors.As(err, &failed) { // people need not know which rule ran the query
+	if failed := (*PastError)(nil); errors.As(err, &failed) { // people need not know which rule sent the query
 		return nil, failed
 	}
 	if err != nil {
@@ -190,8 +190,8 @@ func Worst(verdicts []Verdict) Health {
 	return verdicts[0].Health
 }
 
-// evaluate evaluates the rules that verdicts read: all rules about suspects and facts, the burn rates of the last
-// minutes, and the alerts that page by themselves.
+// evaluate evaluates the rules for verdicts: all rules about suspects and facts, the burn rates of the last minutes,
+// and the alerts that page by themselves.
 func (j *judge) evaluate() error {
 	var records []rules.Record
 	for _, g := range rules.Groups(rules.Options{}) {
@@ -202,12 +202,12 @@ func (j *judge) evaluate() error {
 			}
 		}
 	}
-	// Hardware comes first, as among clues. Alerts that only open a ticket come last.
+	// Hardware comes first, as in the clues. Alerts that only open a ticket come last.
 	place := func(a *rules.Alert) int {
 		return slices.Index([]bool{a.Branch == rules.Hardware, a.Severity == slo.Page, true}, true)
 	}
 	slices.SortStableFunc(j.alerts, func(a, b *rules.Alert) int { return cmp.Compare(place(a), place(b)) })
-	// The groups that record the series for suspects come before the group of suspects.
+	// The groups whose series the suspects read come before the group of suspects.
 	slices.SortStableFunc(records, func(a, b rules.Record) int { return cmp.Compare(suspects(a), suspects(b)) })
 
 	read := []promql.Expr{
@@ -240,7 +240,7 @@ func suspects(r rules.Record) int {
 // subject identifies a model.
 type subject struct{ cluster, namespace, name string }
 
-// String returns the model for an error.
+// String returns the model's name for an error.
 func (s subject) String() string { return strings.TrimPrefix(s.namespace+"/"+s.name, "/") }
 
 func subjectOf(l labels.Labels) subject {
@@ -255,9 +255,9 @@ func (s subject) matchers() []*promql.Matcher {
 	}
 }
 
-// models lists the models in the readings, in order: models of engines, models that only a gateway reports and passed
-// requests to, and a model without a name. The model without a name represents engines that do not report their model,
-// and gateways without any other model.
+// models lists the models in the readings, in order. First come the models of engines, then models that only a gateway
+// reports and forwarded requests for, then a model without a name. The model without a name stands for engines that do
+// not report their model, and for gateways without any other model.
 func (j *judge) models() ([]subject, error) {
 	seen := map[subject]bool{}
 	shown, err := j.query(promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), time.Minute),
@@ -276,8 +276,8 @@ func (j *judge) models() ([]subject, error) {
 	if err := j.ofGateways(seen); err != nil {
 		return nil, err
 	}
-	if len(seen) == 0 && j.past != nil { // no engine is left on the node, so only pages that fire in Prometheus remain
-		for _, a := range append(slices.Clone(j.alerts), rules.FastBurn) { // the recorded clues explain a burn
+	if len(seen) == 0 && j.past != nil { // no engine is left on the node, so only the pages that fire in Prometheus remain
+		for _, a := range append(slices.Clone(j.alerts), rules.FastBurn) { // recorded clues explain a burn
 			if a.Severity != slo.Page {
 				continue
 			}
@@ -304,7 +304,7 @@ func (j *judge) models() ([]subject, error) {
 	}), nil
 }
 
-// ofGateways adds the models that only gateways report. A name that a client got wrong may appear as a model.
+// ofGateways adds the models that only gateways report. A misspelt name from a client may look like a model.
 func (j *judge) ofGateways(seen map[subject]bool) error {
 	role := promql.Eq(metrics.LabelRole, metrics.GatewayRole)
 	valid := promql.Vector(metrics.Requests, role, promql.Ne(metrics.LabelOutcome, string(metrics.OutcomeInvalid)))
@@ -338,7 +338,7 @@ func (j *judge) ofGateways(seen map[subject]bool) error {
 	return nil
 }
 
-// title returns the name of a model or, without one, the metrics endpoints that it may be behind.
+// title returns the name of a model. For a model without a name, it returns the metrics endpoints that the model may be behind.
 func (j *judge) title(m subject) (string, error) {
 	if m.name != "" {
 		return m.String(), nil
@@ -414,9 +414,9 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	return v, nil
 }
 
-// explaining keeps the suspects that explain a burn or, without one, the few bad events. Suspects of the worst burn
-// come first, as on its page. If no event was bad, any change may be what users notice. A gateway that is down comes
-// last, because it counts no requests, so no burn shows the outage.
+// explaining keeps the suspects that explain a burn. Without a burn, it keeps the suspects that explain the few bad
+// events. Suspects of the worst burn come first, as in the burn's alert. If no event was bad, users may notice any
+// change. A gateway that is down comes last. It counts no requests, so no burn shows the outage.
 func explaining(found []Suspect, burns, few []burn) []Suspect {
 	if len(burns) == 0 {
 		burns = few
@@ -442,8 +442,8 @@ func explaining(found []Suspect, burns, few []burn) []Suspect {
 	return all
 }
 
-// suspects returns the suspects of a model, in order: alerts that page by themselves, clues, and consequences of others.
-// Engines that make no progress come after the hardware.
+// suspects returns the suspects of a model, in order: alerts that page by themselves, clues, and consequences of other
+// suspects. Engines that make no progress come after the hardware.
 func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	all, late, err := j.alerted(m)
 	if err != nil {
@@ -468,7 +468,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 		if c.Metric.Get(metrics.LabelBranch) != string(rules.Hardware) && !told {
 			all, told = append(all, still...), true
 		}
-		if c.Metric.Get(metrics.LabelRunbook) == rules.EngineStalled.Name && slices.ContainsFunc(all, stalled) { // listed already
+		if c.Metric.Get(metrics.LabelRunbook) == rules.EngineStalled.Name && slices.ContainsFunc(all, stalled) { // already in the list
 			continue
 		}
 		says := c.Metric.Get(metrics.LabelSays)
@@ -479,11 +479,11 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 			Branch: rules.Branch(c.Metric.Get(metrics.LabelBranch)), Clue: c.Metric.Get(metrics.LabelClue), Says: says,
 			Runbook: c.Metric.Get(metrics.LabelRunbook), Delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric),
 		}
-		if clue.Clue == "gpu_failed" { // this fault kills engines
+		if clue.Clue == "gpu_failed" { // this fault ends engines
 			all = slices.Insert(all, 0, clue)
 			continue
 		}
-		if (clue.Branch == rules.Prefill || clue.Branch == rules.Behaviour) && t.requests() < enough { // two long answers are chance
+		if (clue.Branch == rules.Prefill || clue.Branch == rules.Behaviour) && t.requests() < enough { // two long answers may be chance
 			late = append(late, clue)
 			continue
 		}
@@ -505,8 +505,8 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	return slices.Concat(all, back, late), nil
 }
 
-// alerted returns the alerts about a model that would fire: alerts that page by themselves, and alerts that come
-// late in a diagnosis (tickets, and alerts about the behaviour of clients).
+// alerted returns the alerts about a model that would fire. They are alerts that page by themselves, and alerts that
+// come late in a diagnosis (tickets, and alerts about the behaviour of clients).
 func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 	gpus, err := j.query(promql.Vector(metrics.RecordedServedGPU, m.matchers()...))
 	if err != nil {
@@ -530,7 +530,7 @@ func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 			}
 			if suspect.pages && a != rules.ClientsGiveUp {
 				pages = append(pages, suspect)
-			} else { // clues give the reason
+			} else { // clues then give the reason
 				late = append(late, suspect)
 			}
 		}
@@ -538,7 +538,7 @@ func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 	return pages, late, nil
 }
 
-// alertSays returns the text of an alert about a model, as far as the data of one node allow.
+// alertSays returns the text of an alert about a model. The text states only what the data of one node show.
 func (j *judge) alertSays(a *rules.Alert, m subject, s engine.Sample) (string, error) {
 	says, err := j.expand("{{ $labels := .Labels }}{{ $value := .Value }}"+rules.Brief(a.Summary), s, nil)
 	switch {
@@ -556,8 +556,8 @@ func (j *judge) alertSays(a *rules.Alert, m subject, s engine.Sample) (string, e
 	return says, nil
 }
 
-// place returns the labels that fill in a runbook's commands: the labels of the suspect and, if only one replica of
-// the model is possible, of that replica. For a GPU, it is the replica on the GPU.
+// place returns the labels that fill in a runbook's commands. These are the labels of the suspect. If only one replica
+// of the model is possible, they also include those of that replica. For a GPU, this is the replica on the GPU.
 func (j *judge) place(m subject, of labels.Labels) map[string]string {
 	l := of.Map()
 	info, own := metrics.EngineInfo, m.matchers()
@@ -573,13 +573,13 @@ func (j *judge) place(m subject, of labels.Labels) map[string]string {
 	return l
 }
 
-// expand prints a sample with a template of the rules and more labels.
+// expand prints a sample with a template of the rules and additional labels.
 func (j *judge) expand(text string, s engine.Sample, more map[string]string) (string, error) {
 	l := s.Metric.Map()
 	maps.Copy(l, more)
 	says, err := template.NewTemplateExpander(j.ctx, text, "triage", template.AlertTemplateData(l, nil, "", s),
 		model.TimeFromUnixNano(j.at.UnixNano()), nil, nil, nil).Expand()
-	if !j.recalls { // the engines' own counters replace it
+	if !j.recalls { // without the past, the engines' own counters are used
 		says = strings.ReplaceAll(says, "the day before", "before")
 	}
 	return says, err

@@ -9,7 +9,7 @@ import (
 // NoAnswer is the clue of Unanswered.
 const NoAnswer = "no_answer"
 
-// Unanswered returns the verdict about an exporter from which no metrics come: its node may be lost, with its engines. The
+// Unanswered returns the verdict about an exporter that sends no metrics. Its node may be lost, with its engines. The
 // address may be empty. why may explain the failure.
 func Unanswered(exporter, why string) Verdict {
 	v := Verdict{
