@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Parts of the binary that belong to no third-party module.
+// These are parts of the binary that belong to no third-party module.
 const (
 	tables   = "tables of functions, for stack traces and garbage collection"
 	standard = "Go's standard library, C"
@@ -38,17 +38,17 @@ var why = map[string]string{
 	"github.com/prometheus/client_golang":            "the registry, and the client of a Prometheus for a triage",
 }
 
-// part is code and data of one module in the binary.
+// part is the code and data of one module in the binary.
 type part struct {
 	Name  string
 	Bytes int64
 	Why   string
 }
 
-// sizes lists the ten modules that take the most space in the exporter, largest first.
+// sizes lists the ten largest modules in the exporter. The largest comes first.
 func sizes(dir string) ([]part, error) {
 	binary := filepath.Join(dir, "exporter")
-	if out, err := exec.Command("go", "build", "-o", binary, "./cmd/exporter").CombinedOutput(); err != nil { // with its symbols
+	if out, err := exec.Command("go", "build", "-o", binary, "./cmd/exporter").CombinedOutput(); err != nil { // includes the symbols
 		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
 	info, err := buildinfo.ReadFile(binary)

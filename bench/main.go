@@ -1,12 +1,12 @@
 // Command bench measures the exporter and its peers on the same metrics pages in the same run, and writes
-// docs/performance.md. It runs as make bench-peers.
+// docs/performance.md. Run it with make bench-peers.
 //
-//	main     what is measured, and how     main.go
-//	process  CPU, memory and allocations   process.go
-//	pages    engines and what they serve   pages.go
-//	parsers  the peers that are libraries  parsers.go
-//	binary   the parts of its binary       binary.go
-//	report   docs/performance.md           report.go
+//	main     the contenders and the measurement      main.go
+//	process  CPU, memory and allocations             process.go
+//	pages    engines and their metrics pages         pages.go
+//	parsers  peers that are libraries                parsers.go
+//	binary   the parts of the exporter's binary      binary.go
+//	report   docs/performance.md                     report.go
 package main
 
 import (
@@ -36,13 +36,13 @@ type contender struct {
 	scrapes bool   // the program scrapes by itself, without a request
 }
 
-// result holds the resources that one contender needed.
+// result has the resources that one contender used.
 type result struct {
 	name                string
 	cpu                 time.Duration // per scrape of all engines
 	allocations         float64       // objects per scrape
 	resident, anonymous int64         // bytes
-	p50, p99            time.Duration // of a scrape; 0 if the program scrapes by itself
+	p50, p99            time.Duration // durations of a scrape; 0 if the program scrapes by itself
 }
 
 func main() {
@@ -210,7 +210,7 @@ func (c contender) measure(dir string, n *node) (r result, err error) {
 	for begin := n.reads.Load(); c.scrapes && n.reads.Load() < begin+int64(len(n.targets)) && time.Since(p.began) < 20*time.Second; {
 		time.Sleep(n.pause)
 	}
-	if _, err = c.pace(p, n, 4); err != nil { // its buffers grow
+	if _, err = c.pace(p, n, 4); err != nil { // lets its buffers grow
 		return r, err
 	}
 	allocated, err := p.allocations(c.self)
@@ -274,7 +274,7 @@ func (p *process) scrape() error {
 	return read(context.Background(), "http://"+p.address+"/metrics", &page)
 }
 
-// slope is how the cost of a scrape grows with the size of a metrics page.
+// slope describes how the cost of a scrape grows with the size of a metrics page.
 type slope struct {
 	Name             string
 	Mapped, Unmapped line
@@ -306,7 +306,7 @@ func (l line) Points() string {
 	return strings.Join(b, ", ")
 }
 
-// slopesOf measures one engine whose metrics page grows, first by mapped series, then by unmapped series.
+// slopesOf measures one engine whose metrics page grows. First it adds mapped series, then unmapped series.
 func slopesOf(c contender, dir string, page []byte) (slope, error) {
 	s := slope{Name: c.name}
 	for _, step := range []struct {
@@ -333,8 +333,8 @@ func slopesOf(c contender, dir string, page []byte) (slope, error) {
 	return s, nil
 }
 
-// least returns the CPU time of a scrape in the best of five rounds: other programs on this machine only add to the
-// time.
+// least returns the CPU time of a scrape in the best of five rounds, because other programs on this machine can only
+// increase the time.
 func (c contender) least(dir string, n *node) (time.Duration, error) {
 	p, err := c.start(dir, n)
 	if err != nil {

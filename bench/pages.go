@@ -17,13 +17,13 @@ import (
 // testdata holds realistic metrics pages.
 const testdata = "collectors/engine/testdata/pages"
 
-// number matches a value that changes: a whole number above zero.
+// number matches a value that changes, which is a whole number above zero.
 var number = regexp.MustCompile(`(?m) ([1-9][0-9]*)(\.0)?$`)
 
 // node serves the metrics pages of a node's engines and counts how often they are read.
 type node struct {
 	targets []string      // host:port
-	samples int           // of all pages together
+	samples int           // of all metrics pages together
 	pause   time.Duration // between two scrapes
 	reads   atomic.Int64
 	close   func()
@@ -65,9 +65,9 @@ func newNode(engines int, pages ...[]byte) *node {
 	return n
 }
 
-// moving is a metrics page whose numbers grow from one read to the next, except zeros.
+// moving is a metrics page whose numbers grow from one read to the next. Zeros stay zero.
 type moving struct {
-	text    [][]byte // before each number, and after the last one
+	text    [][]byte // text before each number, and after the last number
 	numbers []float64
 }
 

@@ -24,7 +24,7 @@ var parsers = map[string]func(page []byte, to io.Writer) error{
 	"fetch-only": func([]byte, io.Writer) error { return nil },
 }
 
-// throughExpfmt decodes and encodes, as exporters that merge metrics pages do.
+// throughExpfmt decodes and encodes a metrics page, as exporters that merge metrics pages do.
 func throughExpfmt(page []byte, to io.Writer) error {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))
@@ -40,7 +40,7 @@ func throughExpfmt(page []byte, to io.Writer) error {
 	return nil
 }
 
-// throughTextparse is Prometheus' parser alone: it reads each value and builds no labels.
+// throughTextparse uses only Prometheus' parser. It reads each value and builds no labels.
 func throughTextparse(page []byte, _ io.Writer) error {
 	parser := textparse.NewPromParser(page, labels.NewSymbolTable(), false)
 	for {
@@ -57,7 +57,7 @@ func throughTextparse(page []byte, _ io.Writer) error {
 	}
 }
 
-// throughVictoriaMetrics is the parser of vmagent alone: it reads names, labels and values.
+// throughVictoriaMetrics uses only vmagent's parser. It reads names, labels and values.
 func throughVictoriaMetrics(page []byte, _ io.Writer) error {
 	var rows vm.Rows
 	var bad error
@@ -65,7 +65,7 @@ func throughVictoriaMetrics(page []byte, _ io.Writer) error {
 	return bad
 }
 
-// serveParser answers a scrape by reading all targets, one after the other, through a parser, until it is killed.
+// serveParser answers scrapes until it is killed. For each scrape, it reads all targets through a parser, one after the other.
 func serveParser(name, address string, targets []string) error {
 	through := parsers[name]
 	listener, err := net.Listen("tcp", address)

@@ -73,7 +73,7 @@ func (p *process) memory() (resident, anonymous int64, err error) {
 	return resident, anonymous, err
 }
 
-// allocations returns how many objects the process has allocated, from the metrics page about itself.
+// allocations returns how many objects the process has allocated, according to its own metrics page.
 func (p *process) allocations(path string) (float64, error) {
 	var page bytes.Buffer
 	if err := read(context.Background(), "http://"+p.address+path, &page); err != nil {
@@ -87,7 +87,7 @@ func (p *process) allocations(path string) (float64, error) {
 	return 0, fmt.Errorf("no go_memstats_mallocs_total at %s%s", p.address, path)
 }
 
-// read reads a metrics page into a buffer, replacing the buffer's content. It requests gzip, as Prometheus does.
+// read reads a metrics page into a buffer, and replaces the buffer's content. It requests gzip, as Prometheus does.
 func read(ctx context.Context, url string, into *bytes.Buffer) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

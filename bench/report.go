@@ -30,15 +30,15 @@ type report struct {
 // table holds the results on one node.
 type table struct {
 	Engines int
-	What    string // what the engines are; empty if that is obvious
+	What    string // description of the engines; empty if obvious
 	Samples int
 	results []result
 }
 
-// programs are the columns of the table: programs whose CPU time is a multiple of the exporter's.
+// programs are the columns of the table. For these programs, the table shows CPU time as a multiple of the exporter's.
 var programs = []string{"exporter with 8 GPUs", "fetch-only", "vm-parser", "textparse", "expfmt", "Prometheus", "vmagent"}
 
-// Row writes the exporter's CPU time, the others' relative to it, and the memory of the two that are deployed most.
+// Row writes the exporter's CPU time, the relative CPU time of the others, and the memory of the two most common programs.
 func (t table) Row() string {
 	of := func(program string, format func(result) string) string {
 		if i := slices.IndexFunc(t.results, func(r result) bool { return r.name == program }); i >= 0 {
@@ -69,7 +69,7 @@ func (t table) Name() string {
 
 func ratio(of, to result) string { return fmt.Sprintf("%.2f", float64(of.cpu)/float64(to.cpu)) }
 
-// writeAll writes every figure, as CSV.
+// writeAll writes all numbers, as CSV.
 func writeAll(to string, tables []table) error {
 	rows := [][]string{{
 		"engines", "samples", "program", "CPU per scrape", "ratio to the exporter", "allocations", "resident", "anonymous", "p50", "p99",

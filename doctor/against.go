@@ -16,26 +16,26 @@ import (
 // Outcome is the result of comparing a value of nvidia-smi with a value of the exporter.
 type Outcome string
 
-// The outcomes.
+// These are the outcomes.
 const (
 	Right      Outcome = "right"
 	Wrong      Outcome = "wrong"
-	Absent     Outcome = "missing"        // nvidia-smi has a value, the exporter has none
-	Uncompared Outcome = "not_comparable" // one of the two has no such value, or read it at another time
+	Absent     Outcome = "missing"        // nvidia-smi has a value, but the exporter has none
+	Uncompared Outcome = "not_comparable" // one of the two lacks the value, or read it at another time
 )
 
-// Compared is one value of a GPU, or of the node, compared with nvidia-smi.
+// Compared is one value of a GPU, or of the node, and its comparison with nvidia-smi.
 type Compared struct {
 	GPU     string  `json:"gpu"`               // index in the exporter's series; empty for the node
 	Element string  `json:"element,omitempty"` // of nvidia-smi -q -x, under <gpu>
 	Series  string  `json:"series,omitempty"`  // of the exporter, without the labels of the GPU
 	Outcome Outcome `json:"outcome"`
 	SMI     string  `json:"nvidia_smi,omitempty"`
-	Own     string  `json:"exporter,omitempty"` // both values, if readings before and after differ
+	Own     string  `json:"exporter,omitempty"` // both values if the readings before and after differ
 	Why     string  `json:"why,omitempty"`
 }
 
-// Comparison holds all values of a node.
+// Comparison has all values of a node.
 type Comparison struct {
 	Values []Compared `json:"values"`
 	names  map[string]string
@@ -62,7 +62,7 @@ func (c Comparison) count(gpu string, o Outcome) (n int) {
 	return n
 }
 
-// fresh is the maximum age of a document whose changing values can be compared.
+// fresh is the largest age of a document. In older documents, changing values are not compared.
 const fresh = time.Minute
 
 // UntilReadAgain returns how long the exporter takes to read all changing values of a GPU again.
@@ -75,9 +75,9 @@ func (r *Reading) UntilReadAgain() (longest time.Duration) {
 	return longest.Round(100*time.Millisecond) + time.Second
 }
 
-// AgainstSMI compares readings of an exporter with the output of nvidia-smi -q -x. With readings before and after the
-// document, a value may lie anywhere between the two. sameTime means that the document is as old as the readings;
-// otherwise its timestamp decides.
+// AgainstSMI compares readings of an exporter with the output of nvidia-smi -q -x. If there are readings before and
+// after the document, a value may lie between the two. sameTime means that the document is as old as the readings.
+// Otherwise, the document's timestamp decides.
 func AgainstSMI(document []byte, sameTime bool, readings ...*Reading) (Comparison, error) {
 	log, err := readSMI(bytes.NewReader(document))
 	if err != nil {
@@ -95,16 +95,16 @@ func AgainstSMI(document []byte, sameTime bool, readings ...*Reading) (Compariso
 	return c.Comparison, nil
 }
 
-// comparing compares.
+// comparing holds the state of a comparison.
 type comparing struct {
 	Comparison
 	readings []*Reading
 	sameTime bool
 }
 
-// subjectOf names the thing that is compared: the node, a GPU, or a MIG device.
+// subjectOf names the compared object: the node, a GPU, or a MIG device.
 type subjectOf struct {
-	gpu, prefix string            // index, and the prefix of the paths
+	gpu, prefix string            // index of the GPU, and the prefix of the paths
 	values      map[string]string // of nvidia-smi
 	where       []string          // labels of the exporter's series
 	used        map[string]bool   // elements and series that were compared
@@ -112,7 +112,7 @@ type subjectOf struct {
 
 func (c *comparing) add(v Compared) { c.Values = append(c.Values, v) }
 
-// node compares the values that the document has only once.
+// node compares the values that occur only once in the document.
 func (c *comparing) node(log smiLog) {
 	s := subjectOf{values: log.node, used: map[string]bool{}}
 	s.values["attached_gpus"] = cmp.Or(s.values["attached_gpus"], strconv.Itoa(len(log.gpus)))
@@ -151,7 +151,7 @@ func (c *comparing) gpu(g smiGPU) {
 	for _, row := range smiRows {
 		c.row(s, row)
 	}
-	if g.values["processes"] = strconv.Itoa(g.procs); len(g.mig) == 0 { // in a MIG device, a process belongs to an instance
+	if g.values["processes"] = strconv.Itoa(g.procs); len(g.mig) == 0 { // with MIG, processes belong to instances, so they are not compared
 		c.row(s, smiRow{paths: []string{"processes"}, to: metrics.GPUProcesses, slack: states})
 	}
 	for _, path := range g.order {
@@ -174,7 +174,7 @@ func (c *comparing) gpu(g smiGPU) {
 	c.rest(s)
 }
 
-// rest lists the series of a GPU that nvidia-smi -q does not have, such as series of NVLinks.
+// rest lists the series of a GPU that have no counterpart in nvidia-smi -q, such as series of NVLinks.
 func (c *comparing) rest(s subjectOf) {
 	for _, f := range metrics.All() {
 		if f.Owner != metrics.GPU || !f.HasLabel(metrics.LabelGPUUUID) {
@@ -188,8 +188,8 @@ func (c *comparing) rest(s subjectOf) {
 	}
 }
 
-// element returns the first of some elements with a value, or else the first existing element; no path if no
-// element exists.
+// element returns the first of some elements that has a value. Without a value, it returns the first existing element.
+// If no element exists, the path is empty.
 func (s subjectOf) element(paths []string) (path, text string) {
 	for _, p := range paths {
 		if t, ok := s.values[p]; ok {
@@ -202,7 +202,7 @@ func (s subjectOf) element(paths []string) (path, text string) {
 	return path, text
 }
 
-// row compares one value. Without any of its elements in the document there is nothing to compare.
+// row compares one value. If the document has none of the value's elements, nothing is compared.
 func (c *comparing) row(s subjectOf, row smiRow) {
 	path, text := s.element(row.paths)
 	if path == "" {
@@ -362,7 +362,7 @@ func subjectName(gpu string) string {
 	return "GPU " + gpu
 }
 
-// gpus lists the GPUs, with an empty name for the node.
+// gpus lists the GPUs. An empty name stands for the node.
 func (c Comparison) gpus() (all []string) {
 	for _, v := range c.Values {
 		if !slices.Contains(all, v.GPU) {
@@ -382,7 +382,7 @@ func (c Comparison) of(gpu string) (one Comparison) {
 	return one
 }
 
-// has counts the values that cannot be compared: values of nvidia-smi, or only of the exporter.
+// has counts the values that cannot be compared. With smi, it counts nvidia-smi's values, otherwise the exporter's.
 func (c Comparison) has(smi bool) (n int) {
 	for _, v := range c.Values {
 		if v.Outcome == Uncompared && (v.Element != "") == smi {

@@ -8,26 +8,26 @@ import (
 
 // smiRow maps an element of nvidia-smi to the series with the same value.
 type smiRow struct {
-	paths  []string // under <gpu>, newest release first; the first with a value counts
+	paths  []string // below <gpu>, newest release first; the first path with a value counts
 	minus  string   // path of a value that is subtracted, for distances to a limit
-	needs  string   // path of a value without which this value has no meaning
+	needs  string   // path of a value that must exist, because this value has no meaning without it
 	to     *metrics.Family
-	labels []string // of the series besides those of the GPU: name and value in turn
-	text   string   // the label that has the value, for texts; empty for numbers
+	labels []string // labels of the series besides those of the GPU, as names and values in turn
+	text   string   // label with the value, for texts; empty for numbers
 	slack  smiSlack
 	read   func(text string) string // translates a text, or the words for a number; nil leaves the text unchanged
-	offers bool                     // the series shows whether the GPU has the feature of one of the elements
+	offers bool                     // the series shows whether the GPU has the feature of an element
 
-	counted *metrics.Family // counts the seconds in this state, which may begin and end between the readings
+	counted *metrics.Family // counts the seconds in this state, because the state may begin and end between the readings
 }
 
 // smiSlack is how far two values may differ if they were not read at the same moment.
 type smiSlack struct {
 	absolute, relative float64
-	moving             bool // differs from moment to moment, so an old file proves nothing
+	moving             bool // changes from moment to moment, so an old file proves nothing
 }
 
-// The slacks. nvidia-smi rounds: to MiB, to MHz, to hundredths of a watt.
+// These are the slacks. nvidia-smi rounds to MiB, to MHz, or to hundredths of a watt.
 var (
 	same    = smiSlack{relative: 1e-9}
 	mib     = smiSlack{absolute: 1 << 20}
@@ -54,7 +54,7 @@ func smiInfo(path string, f *metrics.Family, label string, read func(string) str
 	return smiRow{paths: []string{path}, to: f, text: label, slack: same, read: read}
 }
 
-// pciAddress writes an address as sysfs does: a domain of four digits, small letters.
+// pciAddress writes an address as sysfs does, with a domain of four digits and small letters.
 func pciAddress(text string) string {
 	if domain, rest, ok := strings.Cut(text, ":"); ok && len(domain) == 8 {
 		text = strings.TrimPrefix(domain, "0000") + ":" + rest
@@ -70,7 +70,7 @@ func architecture(text string) string {
 
 func snake(text string) string { return strings.ReplaceAll(strings.ToLower(text), " ", "_") }
 
-// smiRows lists the values that nvidia-smi -q -x and the exporter both have for a GPU.
+// smiRows lists the values of a GPU that both nvidia-smi -q -x and the exporter have.
 var smiRows = joinRows(
 	[]smiRow{
 		smiInfo("product_name", metrics.GPUInfo, metrics.LabelGPUName, nil),
@@ -103,7 +103,7 @@ var smiRows = joinRows(
 		{paths: []string{"remapped_rows/remapped_row_pending"}, to: metrics.GPURowRemapPending},
 		{paths: []string{"remapped_rows/remapped_row_failure"}, to: metrics.GPURowRemapFailure},
 		smiInfo("fabric/state", metrics.GPUFabricState, metrics.LabelState, snake),
-		// A GPU that reaches only GPUs of its node has a zero UUID on every node, which the exporter leaves out.
+		// If a GPU reaches only GPUs of its node, the UUID is zero on every node, and the exporter leaves it out.
 		{paths: []string{"fabric/cliqueId"}, needs: "fabric/clusterUuid", to: metrics.GPUFabricInfo, text: metrics.LabelCliqueID},
 		smiInfo("fabric/clusterUuid", metrics.GPUFabricInfo, metrics.LabelClusterUUID, strings.ToLower),
 	},
@@ -160,7 +160,7 @@ var smiRows = joinRows(
 	featureRows(),
 )
 
-// featureRows returns the rows of llm_gpu_feature_supported: nvidia-smi shows a value only for features that a GPU
+// featureRows returns the rows of llm_gpu_feature_supported. nvidia-smi shows a value only for features that a GPU
 // supports.
 func featureRows() (rows []smiRow) {
 	for feature, elements := range map[string][]string{
@@ -207,7 +207,7 @@ func joinRows(all ...[]smiRow) (rows []smiRow) {
 	return rows
 }
 
-// labelled returns rows whose element has the value of a label in its name.
+// labelled returns rows for each value of a label. The name of a row's element contains the value.
 func labelled(before, after string, f *metrics.Family, label string, slack smiSlack, values ...string) (rows []smiRow) {
 	for _, v := range values {
 		of := v
@@ -219,8 +219,8 @@ func labelled(before, after string, f *metrics.Family, label string, slack smiSl
 	return rows
 }
 
-// eccRows returns the errors since the driver was loaded, or over the life of the board. Drivers before 550 do not split
-// uncorrectable errors of SRAM, and GPUs before Ampere count by unit.
+// eccRows returns the errors since the driver was loaded, or over the life of the board. Drivers before 550 do not
+// split uncorrectable errors of SRAM. GPUs before Ampere count by unit.
 func eccRows(lifetime string) (rows []smiRow) {
 	at := "ecc_errors/" + lifetime + "/"
 	errors := func(path, severity, location string) {
@@ -249,7 +249,7 @@ func eccRows(lifetime string) (rows []smiRow) {
 	return rows
 }
 
-// temperatureRows returns the temperatures and the distances to the limits: on the scale of T.Limit, or in degrees.
+// temperatureRows returns the temperatures, and the distances to the limits on the scale of T.Limit or in degrees.
 func temperatureRows() []smiRow {
 	const at = "temperature/"
 	margin := func(limit, tlimit, threshold, sensor string) []smiRow {
@@ -273,7 +273,7 @@ func temperatureRows() []smiRow {
 	)
 }
 
-// powerRows returns the power and its limits; the elements were renamed in 530 and split in 550.
+// powerRows returns the power and its limits. The elements got new names in 530, and were split in 550.
 func powerRows() []smiRow {
 	row := func(f *metrics.Family, label, value string, slack smiSlack, paths ...string) smiRow {
 		return smiRow{paths: paths, to: f, labels: []string{label, value}, slack: slack}
@@ -294,7 +294,8 @@ func powerRows() []smiRow {
 	}
 }
 
-// clockEventRows returns why clocks are lowered, and for how long they were. Until 535 the elements were called throttle reasons.
+// clockEventRows returns the reasons for lower clocks, and how long each reason applied. Until 535, the elements were called throttle
+// reasons.
 func clockEventRows() (rows []smiRow) {
 	for reason, name := range map[string]string{
 		"gpu_idle": "gpu_idle", "applications_clocks_setting": "applications_clocks_setting",

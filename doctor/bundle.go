@@ -18,14 +18,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Files of a bundle.
+// These are the files of a bundle.
 const (
 	bundleSMI  = "nvidia-smi.xml"
 	bundlePage = "metrics-%d.prom"
 )
 
-// The secrets of a document and a metrics page: parts that identify a machine, its owner or its programs. Each secret
-// has the same stand-in in all files, so that a bundle gives the same comparison as its node.
+// These are the secrets of a document and a metrics page. They identify a machine, its owner or its programs. Each
+// secret has the same stand-in in all files, so a bundle gives the same comparison as its node.
 var (
 	smiIdentity = regexp.MustCompile(`<(serial|uuid|pdi|board_id|chassis_serial_number|gpu_fabric_guid|clusterUuid)>([^<]*)</`)
 	smiProcess  = regexp.MustCompile(`<process_name>[^<]*</process_name>`)
@@ -35,7 +35,7 @@ var (
 // identities maps values that identify a machine to their stand-ins.
 type identities map[string]string
 
-// hide returns the stand-in of a value; the stand-in of a UUID is also a UUID.
+// hide returns the stand-in of a value. The stand-in of a UUID is also a UUID.
 func (i identities) hide(value string) string {
 	if smiSilent(value) || value == "None" {
 		return value
@@ -54,14 +54,14 @@ func (i identities) hide(value string) string {
 	return i[value]
 }
 
-// hidden are labels whose values identify a machine. Families of engines, pods and allocations are left out as a whole.
+// hidden are labels whose values identify a machine. All families of engines, pods and allocations are left out.
 var hidden = []string{
 	metrics.LabelGPUUUID, metrics.LabelMIGUUID, metrics.LabelSerial, metrics.LabelChassisSerialNumber,
 	metrics.LabelClusterUUID,
 }
 
 // Bundle packs nvidia-smi's output and the readings into a gzipped tar file, without anything that identifies the
-// machine. Names of hosts, pods and processes are left out; serial numbers and UUIDs become numbers.
+// machine. Names of hosts, pods and processes are left out. Serial numbers and UUIDs become numbers.
 func Bundle(document []byte, readings ...*Reading) ([]byte, error) {
 	i := identities{}
 	document = smiIdentity.ReplaceAllFunc(document, func(m []byte) []byte {
@@ -99,7 +99,7 @@ func (i identities) page(r *Reading) ([]byte, error) {
 	var b bytes.Buffer
 	for _, f := range metrics.All() {
 		family := r.page[f.Name]
-		if f.Owner != metrics.GPU || family == nil || f == metrics.GPUSourceUp { // a family that contains an address
+		if f.Owner != metrics.GPU || family == nil || f == metrics.GPUSourceUp { // GPUSourceUp contains an address
 			continue
 		}
 		clean := &dto.MetricFamily{Name: family.Name, Type: family.Type, Help: family.Help}
@@ -121,11 +121,11 @@ func (i identities) page(r *Reading) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// OpenBundle returns the inputs of Bundle; false if the bytes are not a bundle.
+// OpenBundle returns the inputs of Bundle. ok is false if the bytes are not a bundle.
 func OpenBundle(packed []byte) (document []byte, readings []*Reading, ok bool, err error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
-		return nil, nil, false, nil //nolint:nilerr // something else
+		return nil, nil, false, nil //nolint:nilerr // not a bundle
 	}
 	t := tar.NewReader(io.LimitReader(z, bodyLimit))
 	for {

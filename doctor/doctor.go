@@ -1,11 +1,11 @@
-// Package doctor finds out why a series or a value is missing. It examines one reading of an exporter and Prometheus'
-// reports about itself, and names each fault with its remedy.
+// Package doctor finds out why a series or a value is missing. It examines one reading of an exporter, and Prometheus'
+// reports about itself. It names each fault with its remedy.
 //
-//	finding     what is wrong, and how much it matters         doctor.go
-//	page        one reading of an exporter                     page.go
-//	rules       which alerts need which metrics                rules.go
-//	exporter    checks of a reading                            exporter.go, engines.go
-//	prometheus  what Prometheus answers, and checks of that    prometheus.go, scraping.go, evaluation.go
+//	finding     a fault, and how much it matters         doctor.go
+//	page        one reading of an exporter               page.go
+//	rules       which alerts need which metrics          rules.go
+//	exporter    checks of a reading                      exporter.go, engines.go
+//	prometheus  Prometheus' answers, and their checks    prometheus.go, scraping.go, evaluation.go
 //
 // A check is a function from a Picture to findings. It sends no requests and changes nothing.
 package doctor
@@ -19,13 +19,13 @@ import (
 	"unicode"
 )
 
-// Severity describes how much a finding matters.
+// Severity is how much a finding matters.
 type Severity string
 
-// The severities, from worst to least.
+// These are the severities. The worst comes first.
 const (
 	Broken  Severity = "broken"  // alerts do not fire
-	Unseen  Severity = "unseen"  // could not look
+	Unseen  Severity = "unseen"  // a check was not possible
 	Missing Severity = "missing" // something is not measured; everything else works
 )
 
@@ -34,7 +34,7 @@ var severities = []Severity{Broken, Unseen, Missing}
 // Finding describes one fault.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	// Subject names what is at fault: an engine, a GPU, an objective, a rule, a scrape target.
+	// Subject names the faulty object: an engine, a GPU, an objective, a rule, or a scrape target.
 	Subject string `json:"subject"`
 	// Problem describes the fault, and its cause.
 	Problem string `json:"problem"`
@@ -48,9 +48,9 @@ type Finding struct {
 
 // Report holds all results.
 type Report struct {
-	// Findings lists the problems, worst first.
+	// Findings lists the problems. The worst comes first.
 	Findings []Finding `json:"findings"`
-	// Fine has one line for each working thing, including metrics that an engine can never report.
+	// Fine has one line for each check without a problem. It also lists metrics that an engine can never report.
 	Fine []string `json:"fine"`
 }
 
@@ -68,9 +68,9 @@ func (r Report) Status() int {
 	return 1
 }
 
-// Picture holds the data gathered about an installation.
+// Picture has all data about an installation.
 type Picture struct {
-	// Exporter is the reading of one exporter; nil if there is none.
+	// Exporter is the reading of one exporter, or nil.
 	Exporter *Reading
 	// Prometheus is nil if the command line names none.
 	Prometheus *Prometheus
@@ -80,7 +80,7 @@ type Picture struct {
 	Version string
 }
 
-// Diagnose runs all checks, and adds the findings that were made while gathering.
+// Diagnose runs all checks. It adds the findings from the gathering of the data.
 func Diagnose(p Picture, gathered ...Finding) Report {
 	r := Report{Findings: append([]Finding{}, gathered...), Fine: []string{}}
 	if p.Exporter != nil {
@@ -115,11 +115,11 @@ func Diagnose(p Picture, gathered ...Finding) Report {
 func (r *Report) add(f Finding)    { r.Findings = append(r.Findings, f) }
 func (r *Report) fine(line string) { r.Fine = append(r.Fine, line) }
 
-// longest bounds the length of a foreign text in the report.
+// longest limits the length of text from other programs in the report.
 const longest = 600
 
-// printable returns a text on one line without control characters: parts of it come from metrics pages and other
-// servers, and a terminal would interpret control characters.
+// printable returns a text on one line without control characters. Parts of the text come from metrics pages and other
+// servers, and a terminal would execute control characters.
 func printable(s string) string {
 	var b strings.Builder
 	for _, r := range strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?") {
@@ -136,7 +136,7 @@ func printable(s string) string {
 	return b.String()
 }
 
-// some joins names, the first few of many.
+// some joins the first few of many names.
 func some(names []string) string {
 	const few = 4
 	if len(names) > few+1 {
@@ -145,7 +145,7 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// distinct returns names sorted, each once.
+// distinct returns the names sorted, and each name once.
 func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
 
 // count writes a number with its noun.

@@ -20,7 +20,7 @@ func subject(labels map[string]string) string {
 	return s
 }
 
-// checkEngines checks the metrics pages of the engines, and looks for missing metrics.
+// checkEngines checks the metrics pages of the engines. It looks for missing metrics.
 func checkEngines(p Picture, r *Report) {
 	e := p.Exporter
 	for _, place := range e.engines.Engines {
@@ -50,7 +50,7 @@ func checkEngines(p Picture, r *Report) {
 			"#an-engine-is-not-found"})
 	}
 	for _, s := range e.of(metrics.EngineLastServed) {
-		// or the finding on its metrics page covers it
+		// Otherwise the finding about its metrics page covers it.
 		if is(e.of(metrics.EngineUp, metrics.LabelServer, s.labels[metrics.LabelServer], metrics.LabelPod, s.labels[metrics.LabelPod]), 1) {
 			r.add(Finding{
 				Severity: Missing, Subject: subject(s.labels), Problem: "no worker serves " + s.labels[metrics.LabelModel] +
@@ -137,7 +137,7 @@ func checkWorkers(p Picture, r *Report) {
 	}
 }
 
-// pages returns the labels of each engine's metrics page once, however many models the engine serves.
+// pages returns the labels of each engine's metrics page once, whatever the number of its models.
 func (r *Reading) pages() []map[string]string {
 	var all []map[string]string
 	for _, s := range r.of(metrics.EngineInfo, metrics.LabelRole, "") {
@@ -148,11 +148,11 @@ func (r *Reading) pages() []map[string]string {
 	return all
 }
 
-// flag marks the reason of a metric that the engine shows only with a flag: "needs --enable-metrics".
+// flag begins the reason of a metric that an engine shows only with a flag, as in "needs --enable-metrics".
 const flag = "needs "
 
-// checkSources checks the metrics that an engine does not report. A metric that a flag would add is missing; all others
-// cannot be reported by the engine.
+// checkSources checks the metrics that an engine does not report. If a flag would add a metric, the metric counts as
+// missing. The engine cannot report all other metrics.
 func checkSources(p Picture, engine map[string]string, r *Report) {
 	e := p.Exporter
 	where := []string{metrics.LabelServer, engine[metrics.LabelServer], metrics.LabelPod, engine[metrics.LabelPod]}
@@ -165,7 +165,7 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 	flags := map[string][]string{} // metrics, by reason
 	for _, s := range e.of(metrics.MetricSourceInfo, append(where, metrics.LabelQuality, string(metrics.Missing))...) {
 		metric, reason := s.labels[metrics.LabelMetric], s.labels[metrics.LabelReason]
-		if shown[of(s)] { // except for requests with one outcome
+		if shown[of(s)] { // the metric is absent only for one outcome
 			parts = append(parts, metric+": "+reason)
 			continue
 		}
@@ -223,7 +223,7 @@ var objectiveRemedies = map[slo.Reason]string{
 	slo.FailuresHidden: "measure availability at the gateway or with a probe, because the engine only reports successes",
 }
 
-// checkObjectives checks that each declared objective counts events. Built-in objectives are left out, because nobody
+// checkObjectives checks that each declared objective counts events. It leaves out built-in objectives, because nobody
 // relies on them.
 func checkObjectives(p Picture, r *Report) {
 	e := p.Exporter

@@ -14,7 +14,7 @@ func (r Rules) has(name string) bool {
 	return slices.ContainsFunc(r, func(rule rule) bool { return rule.name == name })
 }
 
-// parsed returns the rules of groups, as far as they can be parsed.
+// parsed returns those rules of groups that can be parsed.
 func parsed(groups []ruleGroup) Rules {
 	var all Rules
 	for _, g := range groups {
@@ -30,14 +30,14 @@ func parsed(groups []ruleGroup) Rules {
 	return all
 }
 
-// ours returns the groups whose names are names of our rules' groups.
+// ours returns the groups that have the name of a group of our rules.
 func (p Picture) ours() []ruleGroup {
 	return slices.DeleteFunc(slices.Clone(p.Prometheus.groups), func(g ruleGroup) bool {
 		return !slices.ContainsFunc(p.Rules, func(r rule) bool { return r.group == g.Name })
 	})
 }
 
-// checkRules checks that Prometheus has each rule once, as this version writes it.
+// checkRules checks that Prometheus has each rule once, and in the form of this version.
 func checkRules(p Picture, r *Report) {
 	files := map[string][]string{}
 	for _, g := range p.ours() {
@@ -103,7 +103,7 @@ func checkRules(p Picture, r *Report) {
 	}
 }
 
-// checkEvaluation checks that the groups are evaluated without errors and in time.
+// checkEvaluation checks that the groups are evaluated in time and without errors.
 func checkEvaluation(p Picture, r *Report) {
 	slowest, late := 0.0, 0
 	groups := p.ours()

@@ -12,7 +12,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Documents that findings refer to.
+// Findings refer to these documents.
 const (
 	operations = "docs/operations.md"
 	scraping   = operations + "#scraping"
@@ -91,7 +91,7 @@ func checkGPUs(p Picture, r *Report) {
 	}
 }
 
-// checkGPUSources checks the driver's library and the metrics page of another exporter; one of the two is enough.
+// checkGPUSources checks the driver's library and the metrics page of another exporter. One of the two is sufficient.
 func checkGPUSources(p Picture, r *Report) {
 	nvml, source := p.Exporter.of(metrics.GPUNVMLUp), p.Exporter.of(metrics.GPUSourceUp)
 	without := withoutGPUs(p)
@@ -124,19 +124,19 @@ func checkGPUSources(p Picture, r *Report) {
 	}
 }
 
-// withoutGPUs lists the alerts that cannot fire because no GPUs are read. Without a source no metric of the GPUs can
-// appear; even with a source, some metrics appear only after an event.
+// withoutGPUs lists the alerts that cannot fire because no GPUs are read. Without a source, metrics of the GPUs cannot
+// appear. Even with a source, some metrics appear only after an event.
 func withoutGPUs(p Picture) []string {
 	without := p.Rules.silenced(func(f *metrics.Family) bool {
-		if f.Owner == metrics.Judgement { // conditions have series only while they last
+		if f.Owner == metrics.Judgement { // a condition has series only while it applies
 			f = metrics.GPUHealth
 		}
 		return (f.Owner == metrics.GPU || f == metrics.GPUHealth) && len(p.Exporter.of(f)) == 0
 	})
-	return slices.DeleteFunc(without, func(alert string) bool { return alert == metrics.AnswerUnread }) // whose own alert reports this
+	return slices.DeleteFunc(without, func(alert string) bool { return alert == metrics.AnswerUnread }) // this alert itself reports the fault
 }
 
-// nvmlRemedy returns the remedy for a driver's library that cannot be used; empty if none is known.
+// nvmlRemedy returns the remedy for an unusable library of the driver, or an empty string.
 func nvmlRemedy(reason string) string {
 	switch reason {
 	case "library_not_found":
@@ -176,7 +176,7 @@ func checkEachGPU(e *Reading, r *Report) {
 	}
 }
 
-// checkHealth checks the verdicts. They do not show missing metrics, but a GPU that should leave service gets a line.
+// checkHealth checks the verdicts. Verdicts do not show missing metrics, but a GPU that should leave service gets a line.
 func checkHealth(p Picture, r *Report) {
 	e := p.Exporter
 	for _, s := range e.of(metrics.GPUHealth) {

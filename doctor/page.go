@@ -29,7 +29,7 @@ type Reading struct {
 	}
 }
 
-// place is an engine, or an address where an engine could be, as /engines lists it.
+// place is an engine, or an address that could have an engine, from the list at /engines.
 type place struct {
 	Server, Namespace, Pod, State, Todo string
 }
@@ -40,13 +40,13 @@ type series struct {
 	value  float64
 }
 
-// Bounds of an answer.
+// These are limits of an answer.
 const (
 	bodyLimit = 256 << 20
 	patience  = 30 * time.Second
 )
 
-// buildInfo is on the metrics page of each exporter, and on no other metrics page.
+// buildInfo is a family that only exporters of this project have.
 const buildInfo = "llm_exporter_build_info"
 
 // Read reads an exporter. Without a path in its address, its metrics are at /metrics.
@@ -116,8 +116,8 @@ func (b bounded) Close() error {
 	return b.body.Close()
 }
 
-// of returns the series of a family whose labels have these values, given as alternating names and values. A
-// histogram's value is its count.
+// of returns the series of a family with these label values, given as alternating names and values. The value of a
+// histogram is its count.
 func (r *Reading) of(f *metrics.Family, where ...string) []series {
 	return r.named(f.Name, where...)
 }

@@ -19,7 +19,7 @@ type Prometheus struct {
 	Address       string
 	now           time.Time
 	groups        []ruleGroup
-	loaded        Rules // of the groups, as far as they can be parsed
+	loaded        Rules // rules of the groups that can be parsed
 	targets       []target
 	alertmanagers int
 	undelivered   []string              // Alertmanagers that refuse alerts
@@ -30,7 +30,7 @@ type Prometheus struct {
 
 type labelSet = map[string]string
 
-// asked lists the families whose labels show how exporters are scraped.
+// asked lists the families whose labels show how Prometheus scrapes exporters.
 var asked = []string{buildInfo, metrics.EngineUp.Name, metrics.EngineInfo.Name, metrics.GPUInfo.Name}
 
 type ruleGroup struct {
@@ -137,7 +137,7 @@ func askAPI(ctx context.Context, client *http.Client, at *url.URL, path string, 
 	return json.NewDecoder(body).Decode(&struct{ Data any }{into})
 }
 
-// exporters returns the scrape targets that are exporters, by their job or by their metrics page.
+// exporters returns the scrape targets that are exporters. Their job or their metrics page shows this.
 func (p Picture) exporters() []target {
 	return slices.DeleteFunc(slices.Clone(p.Prometheus.targets), func(t target) bool {
 		return !p.watches(t.Labels["job"]) && !p.Prometheus.isExporter(t)
@@ -149,8 +149,8 @@ func (p *Prometheus) isExporter(t target) bool {
 	return slices.ContainsFunc(p.info[buildInfo], func(l labelSet) bool { return [2]string{l["job"], l[metrics.LabelInstance]} == t.key() })
 }
 
-// watches reports whether the rules cover exporters under a job: the rules that Prometheus evaluates or, if there are
-// none, the rules that it should evaluate.
+// watches reports whether the rules cover exporters of a job. It uses the rules that Prometheus evaluates. If there are
+// none, it uses the rules that Prometheus should evaluate.
 func (p Picture) watches(job string) bool {
 	if p.Prometheus.loaded.has(exporterDown) {
 		return p.Prometheus.loaded.watches(job)

@@ -18,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Rules holds the rules of a file, in its order.
+// Rules has the rules of a file, in the file's order.
 type Rules []rule
 
 type rule struct {
@@ -26,7 +26,7 @@ type rule struct {
 	alert       bool
 	labels      map[string]string // labels that the rule gives to its results
 	expr        parser.Expr
-	hold        time.Duration // time for which an alert's condition must last before the alert fires
+	hold        time.Duration // time for which an alert's condition must apply before the alert fires
 }
 
 // ReadRules parses a rule file, or PrometheusRules.
@@ -111,7 +111,7 @@ func (r Rules) silenced(absent func(*metrics.Family) bool) []string {
 	return distinct(names)
 }
 
-// gives reports whether a selector selects results of the rule, by their name and the labels that the rule sets.
+// gives reports whether a selector selects results of the rule, by name and by the labels that the rule sets.
 func (r rule) gives(v *parser.VectorSelector) bool {
 	if !r.alert && r.name != v.Name || r.alert && v.Name != metrics.Alerts.Name {
 		return false
@@ -125,19 +125,19 @@ func (r rule) gives(v *parser.VectorSelector) bool {
 	})
 }
 
-// regained returns the alerts that can fire once the families in back exist, although other families are absent.
+// regained returns the alerts that can fire when the families in back exist, even if other families are absent.
 func (r Rules) regained(absent func(*metrics.Family) bool, back []string) []string {
 	still := r.silenced(func(f *metrics.Family) bool { return absent(f) && !slices.Contains(back, f.Name) })
 	return slices.DeleteFunc(r.silenced(absent), func(name string) bool { return slices.Contains(still, name) })
 }
 
-// hasResults reports whether an expression can have results. It cannot if its series are absent and there is no
+// hasResults reports whether an expression can have results. If its series are absent, it has none, unless there is an
 // alternative.
 func hasResults(e parser.Expr, selected func(*parser.VectorSelector) (known, some bool), absent func(*metrics.Family) bool) bool {
 	has := func(e parser.Expr) bool { return hasResults(e, selected, absent) }
 	switch e := e.(type) {
 	case *parser.VectorSelector:
-		if known, some := selected(e); known { // an alert whose expression reads the alert itself cannot fire from that alone
+		if known, some := selected(e); known { // if an alert's expression reads the alert itself, this alone does not make it fire
 			return some
 		}
 		f := promql.Lookup(e.Name)
@@ -167,7 +167,7 @@ func hasResults(e parser.Expr, selected func(*parser.VectorSelector) (known, som
 	return true // a number or a string
 }
 
-// window returns the shortest window over which a rule takes a rate, and the alerts whose window is shorter than least.
+// window returns the shortest window of a rule's rates, and the alerts whose window is shorter than least.
 func (r Rules) window(least time.Duration) (shortest time.Duration, alerts []string) {
 	for _, rule := range r {
 		parser.Inspect(rule.expr, func(n parser.Node, _ []parser.Node) error {
@@ -200,7 +200,7 @@ func (r Rules) selects(name string) bool {
 	})
 }
 
-// watches reports whether the alert on exporters that are down covers a scrape job.
+// watches reports whether the alert about silent exporters covers a scrape job.
 func (r Rules) watches(job string) bool {
 	for _, rule := range r {
 		if !rule.alert || rule.name != exporterDown {
@@ -217,7 +217,7 @@ func (r Rules) watches(job string) bool {
 	return true
 }
 
-// exporterDown names the alert on a scrape target that does not answer.
+// exporterDown is the name of the alert about a scrape target that does not answer.
 const exporterDown = "LLMExporterDown"
 
 // groupsBy reports whether any rule groups by a label.

@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// checkTargets checks that Prometheus scrapes exporters often enough, and under a job that the rules cover.
+// checkTargets checks that Prometheus scrapes exporters often enough, and with a job that the rules cover.
 func checkTargets(p Picture, r *Report) {
 	targets := p.exporters()
 	if len(targets) == 0 {
@@ -81,11 +81,11 @@ func checkTargets(p Picture, r *Report) {
 }
 
 func duration(text string) time.Duration {
-	d, _ := model.ParseDuration(text) // 0 for older releases, which do not report it
+	d, _ := model.ParseDuration(text) // 0 for older releases without this value
 	return time.Duration(d)
 }
 
-// exported is the prefix that Prometheus gives a label of a metrics page if the scrape sets the same label.
+// exported is the prefix that Prometheus adds to a label of a metrics page if the scrape sets the same label.
 const exported = "exported_"
 
 // checkLabels checks that the exporters' series arrive unchanged.
@@ -131,12 +131,12 @@ func checkMoved(p Picture, known Rules, r *Report) {
 	}
 }
 
-// checkDropped looks for labels that none of the series has in Prometheus.
+// checkDropped looks for labels that are on none of the series in Prometheus.
 func checkDropped(p Picture, r *Report) {
 	for _, name := range asked {
 		arrived := p.Prometheus.info[name]
 		if len(arrived) == 0 {
-			continue // lost as a whole: see checkArrived
+			continue // the whole family is lost: see checkArrived
 		}
 		for _, label := range labelsOf(p.Exporter.named(name)) {
 			if !slices.ContainsFunc(arrived, func(l labelSet) bool { return l[label] != "" || l[exported+label] != "" }) {
@@ -149,7 +149,7 @@ func checkDropped(p Picture, r *Report) {
 	}
 }
 
-// checkArrived looks for metrics that do not arrive, or not in the form that the rules read.
+// checkArrived looks for metrics that do not arrive, or that arrive in another form than the rules read.
 func checkArrived(p Picture, known Rules, r *Report) {
 	var lost, blind []string
 	for name := range p.Exporter.page {
@@ -200,8 +200,8 @@ func labelsOf(all []series) []string {
 	return distinct(names)
 }
 
-// checkCopies looks for double counting: an exporter that is scraped twice, exporters with the same name, GPUs that two
-// exporters read.
+// checkCopies looks for double counting. It finds exporters that are scraped twice, exporters with the same name, and
+// GPUs that two exporters read.
 func checkCopies(p Picture, r *Report) {
 	by := func(key func(target) string) map[string][]string {
 		all := map[string][]string{}
@@ -236,7 +236,7 @@ func checkCopies(p Picture, r *Report) {
 	twice(gpus, "is read by several exporters: ", "run one per node: kubectl get pods -A -o wide -l app.kubernetes.io/name=llm-node-exporter")
 }
 
-// checkGateways looks for gateways in namespaces other than their engines', because rules match the two by namespace.
+// checkGateways looks for gateways in other namespaces than their engines, because rules match the two by namespace.
 func checkGateways(p Picture, r *Report) {
 	served := func(l labelSet) [2]string { return [2]string{l[metrics.LabelCluster], l[metrics.LabelModel]} }
 	isGateway := func(l labelSet) bool { return l[metrics.LabelRole] == metrics.GatewayRole }
@@ -259,7 +259,7 @@ func checkGateways(p Picture, r *Report) {
 	}
 }
 
-// checkVersions looks for exporters of other releases than this program.
+// checkVersions looks for exporters of another release than this program.
 func checkVersions(p Picture, r *Report) {
 	others := map[string][]string{}
 	for _, l := range p.Prometheus.info[buildInfo] {

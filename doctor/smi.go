@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// smiLog is what nvidia-smi -q -x printed: the values of the node, and of each GPU, by path of elements.
+// smiLog is the output of nvidia-smi -q -x. It has the values of the node and of each GPU, by path of elements.
 type smiLog struct {
 	node map[string]string
 	gpus []smiGPU
 }
 
-// smiGPU is one GPU. A path is the names of elements, joined by slashes; the last one holds a text.
+// smiGPU is one GPU. A path consists of the names of elements, joined by slashes. The last element has a text.
 type smiGPU struct {
 	values map[string]string
 	mig    []map[string]string // its MIG devices
@@ -30,10 +30,10 @@ type element struct {
 	Children []element `xml:",any"`
 }
 
-// smiLimit bounds a document: one of eight GPUs has 2 MiB.
+// smiLimit limits the size of a document. A document about eight GPUs has 2 MiB.
 const smiLimit = 64 << 20
 
-// smiLists are elements with one entry per clock, process or device. Their values are many and have no names.
+// smiLists are elements with one entry per clock, process or device. They have many values, and these values have no names.
 var smiLists = map[string]bool{
 	"supported_clocks": true, "accounted_processes": true, "processes": true, "mig_devices": true,
 	"retired_pagelist": true,
@@ -91,7 +91,7 @@ func (g *smiGPU) take(e element) {
 	})
 }
 
-// walk visits each element without elements of its own.
+// walk visits each element that contains no other elements.
 func (e element) walk(path string, visit func(path, text string)) {
 	if path != "" && smiLists[e.XMLName.Local] {
 		return
@@ -116,7 +116,7 @@ func smiSilent(text string) bool {
 	return false
 }
 
-// smiUnits maps a unit of nvidia-smi to base units; a number without a unit is a count.
+// smiUnits maps a unit of nvidia-smi to base units. A number without a unit is a count.
 var smiUnits = map[string]float64{
 	"": 1, "MiB": 1 << 20, "MHz": 1e6, "W": 1, "C": 1, "%": 0.01, "us": 1e-6, "KB/s": 1e3, "x": 1,
 	"bank(s)": 1, "mV": 1e-3,
@@ -129,7 +129,7 @@ var smiWords = map[string]float64{
 	"GPU Reset": 1, "Reset GPU": 1, "Reset": 1, "Node Reboot": 2, "Reboot": 2, "Drain P2P": 3, "Drain and Reset": 4,
 }
 
-// smiNumber reads a value with its unit; the unit is empty for words.
+// smiNumber reads a value with its unit. For words, the unit is empty.
 func smiNumber(text string) (value float64, unit string, ok bool) {
 	if v, known := smiWords[text]; known {
 		return v, "", true

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// swap is how long a step waits for the weights of an adapter that has no slot: an assumption.
+// swap is how long a step waits for the weights of an adapter without a slot. It is an assumption.
 const swap = 15 * time.Millisecond
 
-// admits reports whether a request may join the batch. vLLM skips requests whose adapter has no slot, and admits others
-// behind them (v1/core/sched/scheduler.py). A batch of several adapters takes a slot for each.
+// admits reports whether a request may join the batch. vLLM skips requests whose adapter has no slot, and admits later
+// requests (v1/core/sched/scheduler.py). A batch of several adapters takes a slot for each adapter.
 func (e *Engine) admits(r *Request) bool {
 	if e.Adapters == 0 || r.Adapter == 0 {
 		return true

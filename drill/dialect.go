@@ -7,11 +7,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Dialect simulates an engine's HTTP side. It observes events, and reports them as that engine would.
+// Dialect simulates an engine's HTTP side. It observes events, and reports them in the form of that engine.
 type Dialect interface {
 	Observer
 	http.Handler
-	// Connections returns the number of connections at the server's port, for engines that do not show them.
+	// Connections returns the number of connections at the server's port, for engines that do not report connections.
 	Connections() int
 }
 

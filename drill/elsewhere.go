@@ -9,36 +9,36 @@ import (
 
 // Elsewhere describes where KV caches are stored outside the GPU, and the transfers to and from there.
 type Elsewhere struct {
-	Prefilled bool    // prefill engines compute prompts, and their KV cache is fetched
+	Prefilled bool    // prefill engines compute prompts, and decode engines fetch the KV cache
 	Lost      float64 // share of fetches that fail, after which the engine computes the tokens
 	Unsent    float64 // share of fetches without an answer, which fail after giveUp
 	Host      float64 // bytes of host memory for KV cache; 0 means none
-	HostHits  float64 // share of the tokens missing on the GPU that are in host memory, if all are stored
+	HostHits  float64 // share of the tokens missing on the GPU that host memory has, if it stores all tokens
 	Lasting   bool    // the tier is on disk and outlives a restart
-	Fetching  float64 // bytes per second from that place
+	Fetching  float64 // bytes per second from the tier or prefill engine
 	Storing   float64 // bytes per second to host memory
 }
 
-// Move describes the transfer of a KV cache: to the lower tier, from the lower tier, or from a prefill engine.
+// Move is the transfer of a KV cache to the lower tier, from the lower tier, or from a prefill engine.
 type Move struct {
 	Store         bool
 	Tokens, Bytes float64
 	Took          time.Duration
-	Failed        bool    // time to arrive, or to find room
+	Failed        bool    // the cache did not arrive in time, or there was no room
 	Pinned        float64 // share of the tier that transfers pin
 }
 
-// memory is how long a tier keeps stored tokens before it replaces them. Tokens that the tier refused within that time
-// are missing.
+// memory is how long a tier keeps stored tokens before it replaces them. If the tier refused tokens within that time,
+// these tokens are missing.
 const memory = 10 * time.Minute
 
-// giveUp is how long an engine waits for a KV cache that does not arrive: the default of vLLM's Mooncake connector.
+// giveUp is how long an engine waits for a KV cache that does not arrive. It is the default of vLLM's Mooncake connector.
 const giveUp = 480 * time.Second
 
 // moves holds the transfers in progress.
 type moves struct {
 	fetching []*Request    // in order of arrival
-	free     time.Duration // when the link from elsewhere is free
+	free     time.Duration // when the link for fetches is free
 	kept     float64       // share of recent tokens that were stored
 	pinned   float64       // bytes that still wait for the link to the tier
 	at       time.Duration // time of pinned
@@ -82,8 +82,8 @@ func (e *Engine) arrived(r *Request) {
 	e.waiting = append(e.waiting, r)
 }
 
-// store sends the computed part of a prompt to the lower tier, where it stays pinned until it has arrived. A full
-// tier refuses more tokens.
+// store sends the computed part of a prompt to the lower tier. The part stays pinned until it has arrived. A full tier
+// refuses more tokens.
 func (e *Engine) store(tokens float64) {
 	if e.Host == 0 || tokens <= 0 {
 		return

@@ -1,10 +1,10 @@
-// Package drill simulates inference engines with their own metrics over HTTP, under simulated traffic. It is the only
-// place in this project where numbers are invented. Its metrics are written from the engines' documentation, never from
-// the exporter's tables.
+// Package drill simulates inference engines with their own metrics over HTTP, under simulated traffic. Only this
+// package and its subpackages contain invented numbers. The metrics follow the engines' documentation, and never the
+// exporter's tables.
 //
-// The model follows vLLM's V1 scheduler: continuous batching with chunked prefill under a token budget per step, KV
-// blocks, preemption and recomputation of the newest request when no block is free, prefix cache, speculative decoding.
-// Time is virtual; Profile.Run ties it to a clock.
+// The model follows vLLM's V1 scheduler. It has continuous batching with chunked prefill under a token budget per step,
+// and KV blocks. If no block is free, the newest request is preempted and recomputed. It also has a prefix cache and
+// speculative decoding. Time is virtual. Profile.Run connects it to a clock.
 package drill
 
 import (
@@ -18,14 +18,14 @@ type Serving struct {
 	GPU        Hardware
 	Weights    Weights
 	MaxBatch   int     // --max-num-seqs
-	Budget     int     // --max-num-batched-tokens: the most tokens that one step computes
-	MaxQueue   int     // requests that may wait before more are rejected; 0 means no limit
-	Blocks     int     // KV blocks; 0 means as many as fit
+	Budget     int     // --max-num-batched-tokens: largest number of tokens in a step
+	MaxQueue   int     // largest number of waiting requests, above which requests are rejected; 0 means no limit
+	Blocks     int     // KV blocks; 0 means that the GPU's memory is the limit
 	Leak       float64 // share of requests whose KV blocks stay in use when they end
-	Draft      int     // tokens proposed per step and sequence; 0 means no speculation
-	Acceptance float64 // probability that a proposed token is accepted, given that those before it were
+	Draft      int     // tokens that are proposed per step and sequence; 0 means no speculation
+	Acceptance float64 // probability that a proposed token is accepted if all earlier proposed tokens were accepted
 	ShowsQueue bool    // the server counts waiting requests, even while the core hangs
-	Alternates bool    // a step that admits requests is followed by one that admits none
+	Alternates bool    // after a step that admits requests, the next step admits none
 	Adapters   int     // --max-loras: adapters that fit into a batch; 0 means that none is served
 	// NoPrefixCache is --no-enable-prefix-caching: every prompt is computed completely.
 	NoPrefixCache bool
@@ -48,16 +48,16 @@ type Profile struct {
 	// Options are further options of the engine's command line, which have no effect here.
 	Options []string
 	Rank    int // the data-parallel rank; ranks above 0 are on the metrics page of rank 0
-	// Descriptors is how many file descriptors the engine's server has open without a connection.
+	// Descriptors is the number of file descriptors that the engine's server has open without a connection.
 	Descriptors int
 	Load
 	Serving
 }
 
-// vllmRelease is the release in an unchanged profile: vLLM's.
+// vllmRelease is the release in an unchanged profile, which is vLLM's.
 const vllmRelease = "0.16.0"
 
-// release returns the release of an engine of another kind: its own, until the profile sets another.
+// release returns the release of an engine of another kind. It is the engine's own release, unless the profile sets another.
 func (p Profile) release(own string) string {
 	if p.Release == vllmRelease {
 		return own
@@ -78,7 +78,7 @@ func NewProfile(model string) Profile {
 	}
 }
 
-// Observer is notified of events. Calls come from one goroutine.
+// Observer receives events. All calls come from one goroutine.
 type Observer interface {
 	FirstToken(r *Request)
 	Decoded(d Decoded)
@@ -89,20 +89,20 @@ type Observer interface {
 	Moved(m Move)
 	// State reports the queue and the batch after each step.
 	State(running, waiting int, kvUsed float64)
-	// Open reports the number of open requests at a time, even while the engine's core hangs.
+	// Open reports the number of open requests at a time. It is called even while the engine's core hangs.
 	Open(requests int, now time.Duration)
-	// Adapted reports the adapters of the requests that run after a step, if the engine serves adapters.
+	// Adapted reports the adapters of the requests that run after a step. It is called only if the engine serves adapters.
 	Adapted(running []int, now time.Duration)
 }
 
-// Step describes a step: its tokens, the requests at its beginning, the requests that wait for KV cache or an adapter, and
-// its duration.
+// Step describes a step by its tokens, the requests at its beginning, the requests that wait for KV cache or an
+// adapter, and its duration.
 type Step struct {
 	Tokens, Begun, Deferred int
 	Took                    time.Duration
 }
 
-// Decoded describes requests that got tokens, with the time since each one's last token.
+// Decoded describes requests that got tokens. It has the time since the last token of each request.
 type Decoded struct {
 	Requests, Tokens, Drafted, Accepted int
 	Took                                time.Duration
@@ -128,7 +128,7 @@ type Engine struct {
 	observer         Observer
 	random           *rand.Rand
 	now              time.Duration
-	unreported       bool          // the next step reports the requests that clients cancelled
+	unreported       bool          // the next step reports requests that clients have cancelled
 	resumed          time.Duration // when the core last resumed after a hang
 	prepared         time.Duration // when the server last passed a request to the core
 	hung             bool          // some clients may have left a core that hung
@@ -149,10 +149,10 @@ func NewEngine(s Serving, seed uint64, o Observer) *Engine {
 	}
 }
 
-// Offer sends a request. Requests must be offered in order of arrival.
+// Offer sends a request. Callers must offer requests in order of arrival.
 func (e *Engine) Offer(r *Request) { e.arriving = append(e.arriving, r) }
 
-// Holds returns the number of requests in the engine as a router counts them: sent, and not ended.
+// Holds returns the number of requests in the engine, as a router counts them. These requests were sent and have not ended.
 func (e *Engine) Holds() int {
 	if e.Broken {
 		return 0
@@ -160,7 +160,7 @@ func (e *Engine) Holds() int {
 	return e.count(func(*Request) bool { return true })
 }
 
-// count returns how many requests satisfy the condition such, among requests whose clients still wait.
+// count returns the number of requests for which such is true, among requests whose clients still wait.
 func (e *Engine) count(such func(r *Request) bool) (n int) {
 	for _, rs := range [][]*Request{e.arriving, e.fetching, e.waiting, e.running} {
 		for _, r := range rs {
@@ -173,7 +173,7 @@ func (e *Engine) count(such func(r *Request) bool) (n int) {
 }
 
 // Restart drops all requests, the cache, and tiers that do not survive a restart. The engine works again from the time
-// ready on, and notifies a new observer.
+// ready on, with a new observer.
 func (e *Engine) Restart(ready time.Duration, o Observer) {
 	kept := 0.0
 	if e.Lasting {
@@ -185,7 +185,7 @@ func (e *Engine) Restart(ready time.Duration, o Observer) {
 	e.stored = e.now
 }
 
-// Kill ends the process: each request whose client still waits is cut off.
+// Kill ends the process. Each request whose client still waits is cut off.
 func (e *Engine) Kill(now time.Duration) {
 	for _, r := range e.held() {
 		if !r.Aborted {
@@ -211,14 +211,14 @@ func (e *Engine) held() []*Request {
 	return slices.Concat(e.arriving, e.fetching, e.waiting, e.running)
 }
 
-// Stuck reports whether the core hangs in a step. A core that hangs without work leaves its GPU idle.
+// Stuck reports whether the core hangs in a step. If a core hangs without work, its GPU is idle.
 func (e *Engine) Stuck() bool { return e.Wedged && len(e.running) > 0 }
 
 // Busy returns how long the engine has computed so far.
 func (e *Engine) Busy() time.Duration { return e.busy }
 
-// Advance simulates the engine until a time. The last step may end a little later, so its effects become visible too
-// early, by less than a step.
+// Advance simulates the engine until a time. The last step may end a little later, so its effects appear too early, by
+// less than a step.
 func (e *Engine) Advance(to time.Duration) {
 	for e.now < to {
 		if e.Wedged {
@@ -240,13 +240,13 @@ func (e *Engine) Advance(to time.Duration) {
 	e.open()
 }
 
-// open reports how many requests have not ended for their clients.
+// open reports the number of requests that have not ended for their clients.
 func (e *Engine) open() {
 	e.observer.Open(e.count(func(r *Request) bool { return r.Arrival <= e.now }), e.now)
 }
 
-// forget drops the requests whose clients gave up while the core hung. The core notices their departure when it works
-// again.
+// forget drops the requests whose clients gave up while the core hung. When the core works again, it notices that these
+// clients have left.
 func (e *Engine) forget() {
 	if !e.hung {
 		return
@@ -262,8 +262,8 @@ func (e *Engine) forget() {
 	}
 }
 
-// hang ends the requests of clients that lose patience with a wedged core. The core keeps its requests. hang also updates
-// the values that the engine's server still shows.
+// hang ends the requests of clients that lose patience with a wedged core. The core keeps the requests. hang also
+// updates the values that the engine's server still shows.
 func (e *Engine) hang() {
 	e.hung = true
 	for _, r := range e.held() {
@@ -281,7 +281,7 @@ func (e *Engine) hang() {
 	}
 }
 
-// next returns the time when an idle engine has work again, but not later than the given time.
+// next returns the time at which an idle engine has work again, or the given time if that is earlier.
 func (e *Engine) next(to time.Duration) time.Duration {
 	if len(e.arriving) > 0 {
 		to = min(to, e.ready())
@@ -481,7 +481,7 @@ func (e *Engine) accepted(r *Request) (n int) {
 	return n
 }
 
-// reserve takes the blocks for more tokens of a request, if enough are free.
+// reserve takes the blocks for more tokens of a request, if there are enough free blocks.
 func (e *Engine) reserve(r *Request, tokens int) bool {
 	need := blocks(r.held+tokens) - blocks(r.held)
 	if e.used+need > e.total {
@@ -492,7 +492,7 @@ func (e *Engine) reserve(r *Request, tokens int) bool {
 	return true
 }
 
-// preempt takes the blocks of the request that was scheduled last. That request starts over, at the head of the queue.
+// preempt takes the blocks of the request that was scheduled last. That request starts again at the head of the queue.
 func (e *Engine) preempt() {
 	last := len(e.running) - 1
 	r := e.running[last]

@@ -6,10 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Dynamo simulates the frontend of NVIDIA Dynamo 1.1 with one worker behind it (lib/llm/src/http/service/metrics.rs),
-// as the clients see it. Its bounds are rounded logarithms. For each token it observes the mean of the token's chunk.
-// Its gauge of active requests counts all requests in the HTTP server, running or waiting. After its last worker has
-// gone, it answers 503 for a while. Then it forgets the model and answers 404, as measured on 1.6.0.
+// Dynamo simulates the frontend of NVIDIA Dynamo 1.1 with one worker (lib/llm/src/http/service/metrics.rs), from the
+// clients' side. Its bounds are rounded logarithms. For each token, it observes the mean of the token's chunk. Its
+// gauge of active requests counts all requests in the HTTP server, running or waiting. When its last worker has gone,
+// it answers 503 for a while. Then it forgets the model and answers 404, as measured on 1.6.0.
 type Dynamo struct {
 	*page
 	ready                                    prometheus.Gauge
@@ -76,7 +76,7 @@ func (d *Dynamo) Decoded(s Decoded) {
 	d.tokens.Add(float64(s.Tokens))
 }
 
-// Preempted implements Observer: the frontend does not see preemptions.
+// Preempted implements Observer. The frontend does not see preemptions.
 func (d *Dynamo) Preempted() {}
 
 // Finished implements Observer.
@@ -90,7 +90,7 @@ func (d *Dynamo) Finished(r *Request) {
 	case r.Cut || d.lost && r.Rejected:
 		d.done.WithLabelValues("error", "unavailable").Inc()
 		d.failures.WithLabelValues("Unavailable", "backend.unavailable").Inc()
-	case r.Full: // with 529
+	case r.Full: // with status 529
 		d.rejected.Inc()
 		d.failures.WithLabelValues("CapacityExhausted", "capacity.pool_exhausted").Inc()
 		d.done.WithLabelValues("error", "overload").Inc()
@@ -106,13 +106,13 @@ func (d *Dynamo) Finished(r *Request) {
 	}
 }
 
-// dynamoRouted is how long a frontend routes requests for a model after its last worker has gone: an assumption.
-// dynamoKnown is how long the frontend remembers the model: measured.
+// dynamoRouted is how long a frontend routes requests for a model after the model's last worker has gone. It is an
+// assumption. dynamoKnown is how long the frontend remembers the model. It was measured.
 const dynamoRouted, dynamoKnown = time.Second, 5 * time.Second
 
-// unavailable reports whether a request counts if it arrives a given time after the last worker has gone. At first the
-// frontend counts such a request; later the request is only among the failures. Requests answered with 404 are not
-// counted at all.
+// unavailable reports whether a request counts if it arrives a given time after the last worker has gone. At first, the
+// frontend counts such a request. Later, the request is only among the failures. Requests with the answer 404 do not
+// count.
 func (d *Dynamo) unavailable(after time.Duration) bool {
 	if after > dynamoRouted && after <= dynamoKnown {
 		d.failures.WithLabelValues("Unavailable", "backend.unavailable").Inc()
@@ -120,7 +120,7 @@ func (d *Dynamo) unavailable(after time.Duration) bool {
 	return after <= dynamoRouted
 }
 
-// LoseWorker removes the frontend's last worker: the model is no longer ready, but the frontend keeps its other series.
+// LoseWorker removes the frontend's last worker. The model is no longer ready, but the frontend keeps its other series.
 func (d *Dynamo) LoseWorker(now time.Duration) {
 	d.lost, d.lostAt = true, now
 	d.registry.Unregister(d.ready)
@@ -138,7 +138,7 @@ func (d *Dynamo) Mistype(requests int) {
 	d.failures.WithLabelValues("NotFound", "request.not_found").Add(float64(requests))
 }
 
-// State implements Observer: the frontend does not see the work of its workers.
+// State implements Observer. The frontend does not see the work of its workers.
 func (d *Dynamo) State(int, int, float64) {}
 
 // Open implements Observer.

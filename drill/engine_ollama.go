@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Ollama simulates Ollama of about release 0.12 (server/routes.go, api/types.go): it reports the loaded model and
-// its part of GPU memory, but no requests.
+// Ollama simulates Ollama of about release 0.12 (server/routes.go, api/types.go). It reports the loaded model and the
+// model's part of GPU memory, but no requests.
 type Ollama struct {
 	*page
 	// OnGPU is the share of the model that is in GPU memory.
 	OnGPU float64
-	// Away means that the model is not loaded: it comes back with the next request for it.
+	// Away means that the model is not loaded. The next request for it loads it again.
 	Away bool
 }
 
-// NewOllama builds the engine's documents, for a model that is loaded completely into GPU memory and stays there.
+// NewOllama builds the engine's documents. The whole model is in GPU memory and stays there.
 func NewOllama(p Profile) *Ollama {
 	o := &Ollama{page: &page{mux: http.NewServeMux()}, OnGPU: 1}
 	size := p.Weights.Parameters * p.Weights.Bytes
@@ -40,7 +40,7 @@ func NewOllama(p Profile) *Ollama {
 	return o
 }
 
-// FirstToken implements Observer, as do the other methods: Ollama counts nothing.
+// FirstToken implements Observer, like the other methods. Ollama counts nothing.
 func (o *Ollama) FirstToken(*Request) {}
 
 // Decoded implements Observer.

@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// SGLang simulates SGLang 0.5.16 (python/sglang/srt/observability/metrics_collector.py). Metrics of SGLang's
-// tokenizer process have the model's name as a label. Metrics of its scheduler also have the ranks. Token counters
-// increase when a request ends, realtime counters while it runs.
+// SGLang simulates SGLang 0.5.16 (python/sglang/srt/observability/metrics_collector.py). Metrics of its tokenizer
+// process have the model's name as a label. Metrics of its scheduler also have the ranks. Token counters increase when
+// a request ends, and realtime counters increase while it runs.
 type SGLang struct {
 	*page
 	running, queued, usage, used, available, acceptRate, acceptLength prometheus.Gauge
@@ -65,7 +65,7 @@ func NewSGLang(p Profile) *SGLang {
 	s.active = register(pg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sglang:http_requests_active"}, []string{"endpoint", "method"}))
 	scheduler.with("pid", "4711").gauge("sglang:num_retracted_reqs")
 	scheduler.gauge("sglang:kv_evictable_tokens")
-	scheduler.gauge("sglang:cache_hit_rate").Set(0) // not useful, because it covers only the last batch
+	scheduler.gauge("sglang:cache_hit_rate").Set(0) // covers only the last batch, so it is useless
 	scheduler.gauge("sglang:max_total_num_tokens").Set(s.capacity)
 	scheduler.gauge("sglang:num_pages").Set(s.capacity)
 	scheduler.gauge("sglang:page_size").Set(1)
@@ -89,7 +89,7 @@ func (s *SGLang) FirstToken(r *Request) {
 	s.realtime.WithLabelValues("prefill_cache").Add(r.Cached)
 }
 
-// Decoded implements Observer: the tokens of a step share the time of the step.
+// Decoded implements Observer. The tokens of a step share the time of the step.
 func (s *SGLang) Decoded(d Decoded) {
 	s.itl.Observe(d.Took.Seconds()*float64(d.Requests)/float64(d.Tokens), d.Tokens)
 	s.realtime.WithLabelValues("decode").Add(float64(d.Tokens))
@@ -115,7 +115,7 @@ func (s *SGLang) Finished(r *Request) {
 	}
 	if r.Aborted {
 		s.aborted.Inc()
-		if r.FirstToken == 0 { // the request never ran; the server answers, although no client listens
+		if r.FirstToken == 0 { // the request never ran; the server answers although the client has left
 			s.respond(http.StatusBadRequest)
 			return
 		}
@@ -141,7 +141,7 @@ func (s *SGLang) Finished(r *Request) {
 	s.e2e.Observe((r.Done - r.Arrival).Seconds())
 }
 
-// Open implements Observer: the server counts requests that the scheduler has not reported.
+// Open implements Observer. The server counts requests that the scheduler has not reported.
 func (s *SGLang) Open(requests int, _ time.Duration) {
 	s.active.WithLabelValues("/v1/chat/completions", http.MethodPost).Set(float64(requests))
 }

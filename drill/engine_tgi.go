@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TGI simulates Text Generation Inference 3 (router/src/server.rs): no model label, no unit suffixes, duration
-// buckets of 0.15 ms times 1.5 to the nth, length buckets of a hundredth of the limit.
+// TGI simulates Text Generation Inference 3 (router/src/server.rs). It has no model label and no unit suffixes.
+// Duration buckets are 0.15 ms times 1.5 to the nth. Length buckets are multiples of a hundredth of the limit.
 type TGI struct {
 	*page
 	queueSize, batchSize                            prometheus.Gauge
@@ -58,7 +58,7 @@ func (t *TGI) Computed(s Step) {
 // Decoded implements Observer.
 func (t *TGI) Decoded(Decoded) {}
 
-// Preempted implements Observer: TGI reserves all blocks that a request may need, and never preempts.
+// Preempted implements Observer. TGI reserves all blocks that a request may need, and never preempts.
 func (t *TGI) Preempted() {}
 
 // Finished implements Observer.

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TRTLLM simulates trtllm-serve 1.3 (tensorrt_llm/metrics/collector.py): metrics under /prometheus/metrics, the pid on
-// every gauge, token counters that increase when a request ends, and a list of statistics under /metrics.
+// TRTLLM simulates trtllm-serve 1.3 (tensorrt_llm/metrics/collector.py). Its metrics are under /prometheus/metrics, and
+// a list of statistics is under /metrics. Every gauge has the pid. Token counters increase when a request ends.
 type TRTLLM struct {
 	*page
 	running, waiting, kv                    prometheus.Gauge
@@ -52,7 +52,7 @@ func NewTRTLLM(p Profile) *TRTLLM {
 // FirstToken implements Observer.
 func (t *TRTLLM) FirstToken(r *Request) { t.ttft.Observe((r.FirstToken - r.Arrival).Seconds()) }
 
-// Decoded implements Observer: the engine does not report the time between tokens.
+// Decoded implements Observer. The engine does not report the time between tokens.
 func (t *TRTLLM) Decoded(d Decoded) {
 	if t.drafted != nil {
 		t.drafted.Add(float64(d.Drafted))
@@ -60,7 +60,7 @@ func (t *TRTLLM) Decoded(d Decoded) {
 	}
 }
 
-// Preempted implements Observer: the engine does not report preemptions.
+// Preempted implements Observer. The engine does not report preemptions.
 func (t *TRTLLM) Preempted() {}
 
 // Finished implements Observer.

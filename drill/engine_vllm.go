@@ -10,7 +10,7 @@ import (
 )
 
 // VLLM simulates vLLM of about release 0.16. Names, labels and bucket bounds are from vllm/v1/metrics/loggers.py. Its
-// behaviour when a client leaves, or when its core hangs, was measured on 0.14.1 to 0.32: the HTTP server counts such a
+// behaviour when a client leaves, or when its core hangs, was measured on 0.14.1 to 0.32. The HTTP server counts such a
 // request, but the histograms and counters of ended requests do not.
 type VLLM struct {
 	*page
@@ -26,8 +26,8 @@ type VLLM struct {
 	promptLength, outputLength, choices           prometheus.Histogram
 	server                                        *vllmServer
 	step                                          prometheus.Histogram
-	stepTokens                                    float64            // of the current step: prompts that it completed, and outputs
-	external, found                               prometheus.Counter // tokens in other engines and tiers
+	stepTokens                                    float64            // of the current step: prompts that the step completed, and outputs
+	external, found                               prometheus.Counter // tokens from other engines and tiers
 	byReason                                      *prometheus.GaugeVec
 	deferred                                      int
 	nixl                                          *vllmNIXL      // nil without prefill engines
@@ -36,23 +36,23 @@ type VLLM struct {
 	adapters                                      *vllmAdapters  // nil without adapters
 }
 
-// vllmAdapters follows vllm:lora_requests_info: each combination of adapters has a series, whose value is the time of
-// its last update.
+// vllmAdapters follows vllm:lora_requests_info. Each combination of adapters has a series. Its value is the time of its
+// last update.
 type vllmAdapters struct {
 	info  *prometheus.GaugeVec
 	slots string
-	zero  float64 // the time at which the drill began
+	zero  float64 // time at which the drill began
 }
 
-// vllmAdmission follows release 0.32 with --max-num-queued-reqs. It counts each refusal once. The engine refuses
-// some streams with 503, and other streams, whose answers have begun, with an error event.
+// vllmAdmission follows release 0.32 with --max-num-queued-reqs. It counts each refusal once. The engine refuses some
+// streams with 503. For other streams, the answer has begun, and an error event refuses them.
 type vllmAdmission struct {
 	rejections prometheus.Counter
 	n          int
 }
 
-// status returns the status under which the server counts the next refused stream. Of 28 streams, a real engine answered
-// 8 with 503.
+// status returns the status under which the server counts the next refused stream. A real engine answered 8 of 28
+// streams with 503.
 func (a *vllmAdmission) status() string {
 	a.rejections.Inc()
 	a.n++
@@ -62,8 +62,8 @@ func (a *vllmAdmission) status() string {
 	return "2xx"
 }
 
-// vllmServer is the HTTP server in front of an engine and its ranks: it shows its process's metrics even if the core
-// hangs.
+// vllmServer is the HTTP server in front of an engine and its ranks. It shows the metrics of its process even if the
+// core hangs.
 type vllmServer struct {
 	responses   *prometheus.CounterVec
 	descriptors prometheus.Gauge
@@ -72,7 +72,7 @@ type vllmServer struct {
 	clients     connections
 }
 
-// hold updates the open requests of a rank, and the descriptors of the process: one for each connection.
+// hold updates the open requests of a rank, and the descriptors of the process. Each connection needs one descriptor.
 func (s *vllmServer) hold(rank, requests int, now time.Duration) {
 	s.open[rank] = requests
 	all := 0
@@ -83,7 +83,7 @@ func (s *vllmServer) hold(rank, requests int, now time.Duration) {
 	s.descriptors.Set(float64(s.base + s.clients.count()))
 }
 
-// vllmNIXL follows kv_connector/v1/nixl/stats.py: a decode engine's reports about its transfers.
+// vllmNIXL follows kv_connector/v1/nixl/stats.py. It has a decode engine's reports about transfers.
 type vllmNIXL struct {
 	took, posted, size, descriptors prometheus.Histogram
 	failed                          prometheus.Counter
@@ -175,7 +175,7 @@ func NewVLLM(p Profile) *VLLM {
 	return v
 }
 
-// moves adds the metrics of engines that send KV cache to others, or keep it in the host's memory.
+// moves adds the metrics of engines that send KV cache to other engines, or keep it in the host's memory.
 func (v *VLLM) moves(p Profile) {
 	pg := v.page
 	if p.Prefilled {
@@ -240,11 +240,11 @@ func (v *VLLM) Decoded(d Decoded) {
 // Computed implements Observer.
 func (v *VLLM) Computed(s Step) { v.deferred = s.Deferred }
 
-// kvLayers is the number of layers of the model, each with its own buffer. NIXL needs a descriptor for each block of each
-// layer.
+// kvLayers is the number of layers of the model. Each layer has its own buffer. NIXL needs a descriptor for each block
+// of each layer.
 const kvLayers = 32
 
-// vllmSubmit is how long NIXL takes to submit a transfer: an assumption.
+// vllmSubmit is how long NIXL takes to submit a transfer. It is an assumption.
 const vllmSubmit = 2 * time.Millisecond
 
 // Moved implements Observer. The connector counts tokens as found before they arrive, so lost tokens count as found.
@@ -275,8 +275,8 @@ func (v *VLLM) Moved(m Move) {
 	}
 }
 
-// Adapted implements Observer. Both labels list the adapters whose requests run. vLLM's API server does not know the
-// adapters of waiting requests until these run.
+// Adapted implements Observer. Both labels list the adapters of running requests. vLLM's API server learns the adapters
+// of a waiting request only when the request runs.
 func (v *VLLM) Adapted(running []int, now time.Duration) {
 	a := v.adapters
 	if a.zero == 0 {

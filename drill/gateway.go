@@ -17,14 +17,14 @@ type Gateway interface {
 	Arrived()
 	// Answered counts a request that the gateway answers itself.
 	Answered(status int)
-	// Before returns an observer that counts the answers of the engine at a host, and passes all events on.
+	// Before returns an observer in front of the engine at a host. It counts the engine's answers, and passes all events on.
 	Before(o Observer, host string) Observer
-	// Tries reports whether the gateway would now send a request to the engine at a host. NoneLeft returns the
-	// gateway's answer if it tries no engine.
+	// Tries reports whether the gateway would now send a request to the engine at a host. If it tries no engine, NoneLeft
+	// returns the gateway's answer.
 	Tries(host string, now time.Duration) bool
 	NoneLeft() (status int)
-	// Refused records that the engine at a host does not listen, and returns the status that the client gets, or zero
-	// if the gateway tries another engine.
+	// Refused records that the engine at a host does not listen. It returns the status for the client, or zero if the
+	// gateway tries another engine.
 	Refused(host string, now time.Duration) (status int)
 }
 
@@ -36,8 +36,8 @@ func NewGateway(r metrics.Runtime, model string, hosts []string) Gateway {
 	return NewLiteLLM(model, hosts)
 }
 
-// LiteLLM simulates the metrics of LiteLLM's proxy (litellm/types/integrations/prometheus.py), as measured on 1.106.2:
-// its answers by status, and the state of each deployment.
+// LiteLLM simulates the metrics of LiteLLM's proxy (litellm/types/integrations/prometheus.py), as measured on 1.106.2.
+// They are its answers by status, and the state of each deployment.
 type LiteLLM struct {
 	*page
 	model                     string
@@ -52,7 +52,7 @@ type deployment struct {
 	until  time.Duration // end of its cooldown
 }
 
-// LiteLLM's defaults: a deployment that fails this often within a minute cools down.
+// These are LiteLLM's defaults. A deployment that fails this often within a minute cools down.
 const (
 	litellmAllowedFails = 3
 	litellmCooldown     = 5 * time.Second
@@ -69,8 +69,8 @@ const litellmNone = "None"
 
 const chatRoute = "/v1/chat/completions"
 
-// NewLiteLLM builds the metrics of a gateway in front of one model. A request without a key, except a request for
-// the metrics, counts as a failed request of no model.
+// NewLiteLLM builds the metrics of a gateway in front of one model. A request without a key counts as a failed request
+// without a model. Requests for the metrics are the exception.
 func NewLiteLLM(model string, hosts []string) *LiteLLM {
 	p := newPage(prometheus.Labels{"team": litellmNone, "team_alias": litellmNone, "end_user": litellmNone}, "/metrics")
 	l := &LiteLLM{page: p, model: model, deployments: map[string]*deployment{}}
@@ -90,7 +90,7 @@ func NewLiteLLM(model string, hosts []string) *LiteLLM {
 	return l
 }
 
-// Arrived implements Gateway: the proxy counts only its answers.
+// Arrived implements Gateway. The proxy counts only its answers.
 func (l *LiteLLM) Arrived() {}
 
 // Answered implements Gateway.
@@ -108,7 +108,7 @@ func (l *LiteLLM) answer(host, status string) {
 	}
 }
 
-// litellmException returns the exception behind a failure: the router's own exception if it has no deployment left.
+// litellmException returns the exception behind a failure. If no deployment is left, it is the router's own exception.
 func litellmException(status string) string {
 	switch status {
 	case litellmNone:
@@ -138,7 +138,7 @@ func (l *LiteLLM) Refused(host string, now time.Duration) int {
 	return http.StatusInternalServerError
 }
 
-// fail counts an answer of a deployment that failed, which may cool down.
+// fail counts a failed answer of a deployment. The deployment may then cool down.
 func (l *LiteLLM) fail(host string, status int, now time.Duration) {
 	l.answer(host, strconv.Itoa(status))
 	d := l.deployments[host]
@@ -166,7 +166,7 @@ type behindLiteLLM struct {
 	host    string
 }
 
-// Finished implements Observer. A client that cancels counts as answered, an answer that is cut off as failed.
+// Finished implements Observer. A client that cancels counts as answered. An answer that is cut off counts as failed.
 func (b behindLiteLLM) Finished(r *Request) {
 	switch {
 	case r.Rejected:

@@ -23,9 +23,9 @@ type SGLangRouter struct {
 var smgSeconds = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 45, 60, 90, 120, 180, 240}
 
 const (
-	// smgHeader is how long the header of a stream takes, which vLLM sends before it computes: an assumption.
+	// smgHeader is how long the header of a stream takes. vLLM sends the header before it computes. It is an assumption.
 	smgHeader = 5 * time.Millisecond
-	// smgOpen is how long a circuit stays open: the default of --cb-timeout-duration-secs.
+	// smgOpen is how long a circuit stays open. It is the default of --cb-timeout-duration-secs.
 	smgOpen = time.Minute
 )
 
@@ -66,7 +66,7 @@ func (s *SGLangRouter) Arrived() {
 	s.received.Inc()
 }
 
-// Answered implements Gateway: after its retries the router has no worker left, or has reached none.
+// Answered implements Gateway. After its retries, the router has no worker left, or has reached none.
 func (s *SGLangRouter) Answered(status int) {
 	code := "call_upstream_request_error"
 	if status == http.StatusServiceUnavailable {
@@ -97,7 +97,7 @@ func (s *SGLangRouter) NoneLeft() int {
 	return http.StatusServiceUnavailable
 }
 
-// Refused implements Gateway: the router tries another worker.
+// Refused implements Gateway. The router tries another worker.
 func (s *SGLangRouter) Refused(host string, now time.Duration) int {
 	s.out[host] = now + smgOpen
 	s.circuit.WithLabelValues("http://" + host).Set(1)

@@ -1,7 +1,7 @@
 package drill
 
-// Hardware describes the limits of serving on a GPU. Peaks are the vendor's figures. The shares below are the parts that
-// an engine reaches in practice, the same for all GPUs.
+// Hardware describes the limits of serving on a GPU. Peak values come from the vendor. The shares below are the parts
+// that an engine reaches in practice. They are the same for all GPUs.
 type Hardware struct {
 	Name      string
 	Bandwidth float64 // of device memory, bytes per second
@@ -9,7 +9,7 @@ type Hardware struct {
 	Memory    float64 // bytes
 }
 
-// The GPUs of the drill.
+// These are the GPUs of the drill.
 var (
 	// H100 is the SXM5 board with BF16 weights (NVIDIA H100 datasheet: 3.35 TB/s, 80 GB, 989 TFLOPS
 	// dense).
@@ -27,28 +27,28 @@ type Weights struct {
 	Attention     float64 // FLOP per pair of attending tokens: 4 × layers × heads × head size
 }
 
-// Llama-3.1-8B (its config.json: 32 layers, 32 heads and 8 KV heads of 128): 128 KiB of KV cache per token.
+// This is Llama-3.1-8B (config.json: 32 layers, 32 heads and 8 KV heads of 128), with 128 KiB of KV cache per token.
 var (
 	Llama8B    = Weights{Parameters: 8.03e9, Bytes: 2, KVBytesPerTok: 2 * 32 * 8 * 128 * 2, Attention: 4 * 32 * 32 * 128}
 	Llama8BFP8 = Weights{Parameters: 8.03e9, Bytes: 1, KVBytesPerTok: 2 * 32 * 8 * 128 * 2, Attention: 4 * 32 * 32 * 128}
 )
 
 const (
-	// bandwidthShare is the share of the peak bandwidth that decoding reaches: an assumption. Reported values of model
-	// bandwidth utilisation lie between 50% and 80%.
+	// bandwidthShare is the share of the peak bandwidth that decoding reaches. It is an assumption. Reported values of
+	// model bandwidth utilisation lie between 50% and 80%.
 	bandwidthShare = 0.75
-	// computeShare is the share of the peak that prefill reaches: an assumption, typical of large matrix products.
+	// computeShare is the share of the peak that prefill reaches. It is an assumption, typical of large matrix products.
 	computeShare = 0.5
 	// memoryShare is vLLM's --gpu-memory-utilization default.
 	memoryShare = 0.9
-	// workspace is the memory of activations and CUDA graphs: an assumption for models of this size.
+	// workspace is the memory of activations and CUDA graphs. It is an assumption for models of this size.
 	workspace = 3e9
-	// overhead is the CPU's part of a step (scheduling, sampling, detokenising): an assumption.
+	// overhead is the CPU's part of a step (scheduling, sampling, detokenising). It is an assumption.
 	overhead = 0.0015
-	// blockTokens is the number of tokens in a KV block, vLLM's default.
+	// blockTokens is the number of tokens in a KV block. It is vLLM's default.
 	blockTokens = 16
-	// draftShare is the cost of one draft token as a share of a plain step: an EAGLE head is one layer beside the
-	// model's 32, and the embedding.
+	// draftShare is the cost of one draft token as a share of a plain step. An EAGLE head is one layer in addition to the
+	// model's 32 layers and the embedding.
 	draftShare = 0.04
 )
 
@@ -68,12 +68,11 @@ func (s Serving) kvBytesPerToken() float64 {
 	return s.Weights.KVBytesPerTok
 }
 
-// stepSeconds returns the seconds that one step takes. The weights are read once per step for any batch, unless the
-// tokens' matrix products take longer. Each sequence's KV cache is read in addition. Each token attends to all
-// tokens before it: attended counts these pairs.
+// stepSeconds returns the seconds of one step. The weights are read once per step for any batch, unless the matrix products of the tokens
+// take longer. Each sequence's KV cache is read in addition. Each token attends to all earlier tokens, and attended counts these pairs.
 //
-// clock is the GPU's SM clock as a share of its maximum. Compute scales with it. Bandwidth scales with it only below half
-// of the clock. Above that, enough requests are in flight to keep the memory busy, and the memory's clock is not lowered.
+// clock is the GPU's SM clock as a share of its maximum. Compute scales with it. Bandwidth scales with it only below half of the clock.
+// Above that, enough requests are in flight to keep the memory busy, and the memory's clock is not lowered.
 func (s Serving) stepSeconds(tokens, context int, attended, drafted, clock float64) float64 {
 	bandwidth := s.GPU.Bandwidth * bandwidthShare * min(1, 2*clock)
 	read := s.Weights.Parameters * s.Weights.Bytes / bandwidth

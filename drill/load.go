@@ -10,52 +10,52 @@ import (
 type Load struct {
 	Arrivals     float64       // requests per second, a Poisson process
 	Swing        float64       // amplitude of the arrivals around the average, as a share
-	Period       time.Duration // of the swing
-	Together     float64       // mean number of requests that arrive at the same instant, as from an agent; values up to 1 mean one request
-	Brief        float64       // share of requests with a tenth of the mean lengths; the others are longer, so that the means stay the same
-	PromptTokens float64       // mean, log-normal: the shape of the ShareGPT and Azure traces
-	OutputTokens float64       // mean, exponential
+	Period       time.Duration // period of the swing
+	Together     float64       // mean number of requests that arrive at the same moment, as from an agent; values up to 1 mean one request
+	Brief        float64       // share of requests with a tenth of the mean lengths; all others are longer, so the means stay the same
+	PromptTokens float64       // mean; log-normal, like the ShareGPT and Azure traces
+	OutputTokens float64       // mean; exponential
 	OutputLimit  float64       // maximum, in tokens
 	CacheHits    float64       // mean share of a prompt that is in the prefix cache
 	Failures     float64       // share of requests that fail in the engine
-	Patience     time.Duration // how long a client waits for a first token, or for the next one while the core hangs; 0 means forever
+	Patience     time.Duration // how long a client waits for the first token, or for the next token while the core hangs; 0 means forever
 	Leaves       float64       // share of clients that leave while they read an answer
 	Named        int           // number of LoRA adapters that requests use, with equal probability; 0 means only the base model
 }
 
-// promptSpread is the standard deviation of the logarithm of prompt lengths. We chose it so that the mean is 1.4
-// times the median and one prompt in a hundred has four times the mean.
+// promptSpread is the standard deviation of the logarithm of prompt lengths. With this value, the mean is 1.4 times the
+// median, and one prompt in a hundred has four times the mean.
 const promptSpread = 0.8
 
-// Request holds one simulated request. Its times count from the start of the simulation. Held is how long a server in
-// front of the engine held the request back.
+// Request is one simulated request. Its times count from the start of the simulation. Held is how long a server in
+// front of the engine delayed the request.
 type Request struct {
 	Held                                 time.Duration
 	Arrival, Scheduled, FirstToken, Done time.Duration
-	Queued                               time.Duration // when the core accepted the request, which is after its arrival if the core hung
+	Queued                               time.Duration // when the core accepted the request; later than the arrival if the core hung
 	Prompt, Cached, Output, Emitted      float64
 	Failed, Truncated                    bool
-	Rejected, Aborted                    bool // at admission; by the client
-	Full                                 bool // rejected because too many wait
-	Hung, Cut                            bool // aborted while the core hung; failed because the process died
+	Rejected, Aborted                    bool // rejected at admission; aborted by the client
+	Full                                 bool // rejected because too many requests wait
+	Hung, Cut                            bool // aborted while the core hung; failed because the process ended
 	Adapter                              int  // from 1; 0 means none
-	// Then is the decode request that follows this one, if this one is a prefill.
+	// Then is the decode request that follows, if this request is a prefill.
 	Then *Request
-	// Local means that no prefill engine has computed the prompt, so that a decode engine computes it.
+	// Local means that no prefill engine has computed the prompt, so a decode engine computes it.
 	Local bool
 
-	todo, held int           // tokens to compute before the next one comes out, tokens in its own blocks
+	todo, held int           // tokens to compute before the next token comes out; tokens in the request's own blocks
 	last       time.Duration // time of the last token
 	patience   time.Duration
 	leaves     float64 // tokens after which the client leaves; 0 means never
 	now        int     // tokens computed in this step
-	fetched    int     // tokens whose KV cache came from elsewhere and still has no blocks
-	unsent     bool    // the fetch of its KV cache gets no answer
+	fetched    int     // tokens whose KV cache came from another engine or tier, but has no blocks yet
+	unsent     bool    // the request for its KV cache gets no answer
 	came       float64
 	there      time.Duration // when that KV cache arrives
 }
 
-// Hold delays the request until a time, and reports whether its client still waits then.
+// Hold delays the request until a time. It reports whether the request's client still waits at that time.
 func (r *Request) Hold(until time.Duration) bool {
 	r.Held, r.Arrival = until-r.Arrival, until
 	if r.patience == 0 {
@@ -71,7 +71,7 @@ func (r *Request) For(patience time.Duration) *Request {
 	return r
 }
 
-// Prefill returns the request to a prefill engine, which answers with one token. r follows when it has ended.
+// Prefill returns the request to a prefill engine, which answers with one token. When this request has ended, r follows.
 func (r *Request) Prefill() *Request {
 	return &Request{
 		Arrival: r.Arrival, Prompt: r.Prompt, Cached: r.Cached, Output: 1, Truncated: true, Adapter: r.Adapter, patience: r.patience, Then: r,
@@ -82,7 +82,7 @@ func (r *Request) Prefill() *Request {
 type Traffic struct {
 	Load
 	random  *rand.Rand
-	leaving *rand.Rand // separate, so that departures do not change the arrivals
+	leaving *rand.Rand // separate, so that departures do not affect the arrivals
 	next    time.Duration
 }
 
@@ -124,7 +124,7 @@ func (t *Traffic) request() *Request {
 	}
 	prompt := math.Round(math.Max(8, size*t.PromptTokens*math.Exp(promptSpread*t.random.NormFloat64()-promptSpread*promptSpread/2)))
 	output := math.Ceil(size * t.OutputTokens * t.random.ExpFloat64())
-	share := 2 * t.random.Float64() // mean 1, with every share between 0 and 1
+	share := 2 * t.random.Float64() // mean 1; all shares between 0 and 1 are equally probable
 	if t.CacheHits <= 0.5 {
 		share *= t.CacheHits
 	} else {

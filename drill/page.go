@@ -12,7 +12,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// page holds a simulated engine's HTTP side: its metrics and its metadata documents.
+// page is a simulated engine's HTTP side. It has the engine's metrics and metadata documents.
 type page struct {
 	registry *prometheus.Registry
 	mux      *http.ServeMux
@@ -21,14 +21,14 @@ type page struct {
 	clients  connections
 }
 
-// connections holds the connections of clients to a server. Each open request uses a connection, and clients keep some
+// connections counts the connections of clients to a server. Each open request uses a connection, and clients keep some
 // connections for later requests.
 type connections struct {
 	pool float64
 	at   time.Duration
 }
 
-// keepAlive is the time constant with which clients' pools of idle connections shrink: an assumption.
+// keepAlive is the time constant with which clients' pools of idle connections shrink. It is an assumption.
 const keepAlive = 5 * time.Minute
 
 // hold updates the connections when a number of requests is open.
@@ -45,7 +45,7 @@ func newPage(labels prometheus.Labels, path string) *page {
 	return p
 }
 
-// Gather implements prometheus.Gatherer: it returns the metrics.
+// Gather implements prometheus.Gatherer. It returns the metrics.
 func (p *page) Gather() ([]*dto.MetricFamily, error) {
 	return append(prometheus.Gatherers{p.registry}, p.ranks...).Gather()
 }
@@ -53,7 +53,7 @@ func (p *page) Gather() ([]*dto.MetricFamily, error) {
 // Join adds another rank to the metrics page of an engine's first data-parallel rank.
 func (p *page) Join(rank prometheus.Gatherer) { p.ranks = append(p.ranks, rank) }
 
-// with returns the same page, but metrics that are added through the result have an additional label.
+// with returns the same metrics page. Metrics that are added through the result have an additional label.
 func (p *page) with(name, value string) *page {
 	more := maps.Clone(p.labels)
 	more[name] = value

@@ -28,8 +28,8 @@ func (w Weights) quantization(none string) string {
 	return none
 }
 
-// Command returns the command line of a replica's process; nil for an engine whose process has no options about a model.
-// It contains the options that the profile sets.
+// Command returns the command line of a replica's process, with the options that the profile sets. It is nil for an
+// engine whose process has no options about a model.
 func (p Profile) Command(r metrics.Runtime) []string {
 	number := strconv.Itoa
 	var line []string

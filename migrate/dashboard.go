@@ -24,9 +24,9 @@ import (
 type Finding struct {
 	// Place names the panel, the variable or the rule.
 	Place string
-	// From is the old expression, To the new expression. The two are equal if the old expression was left unchanged.
+	// From is the old expression, and To is the new expression. If the old expression was left unchanged, the two are equal.
 	From, To string
-	// Left explains why the expression was left unchanged. It is empty if the expression was rewritten, or is about
+	// Left explains why the expression was left unchanged. It is empty if the expression was rewritten, or if it is about
 	// other software.
 	Left string
 	// Notes name the values whose meaning has changed.
@@ -39,7 +39,7 @@ type File struct {
 	Findings []Finding
 }
 
-// node is a value of a JSON document, with its place in the text.
+// node is a value of a JSON document, and its place in the text.
 type node struct {
 	start, end int64
 	text       string // of a string
@@ -131,8 +131,8 @@ type edit struct {
 	text string
 }
 
-// Dashboard rewrites a Grafana dashboard, of any schema that writes a query as an object with an expr. Everything else
-// stays identical, byte for byte.
+// Dashboard rewrites a Grafana dashboard of any schema whose queries are objects with an expr. All other content stays
+// identical, byte for byte.
 func Dashboard(body []byte, o Options) (File, error) {
 	root, err := parseJSON(body)
 	if err != nil {
@@ -170,7 +170,7 @@ func (d *dashboard) walk(n, panel *node, key string) {
 			panel = n
 		}
 		if n.get("expr") != nil && n.get("expr").isText {
-			return // the panel rewrites it
+			return // the panel rewrites this object
 		}
 		if name := n.get("name"); name != nil && (key == "list" || n.string("kind") == "QueryVariable" || n.get("definition") != nil) {
 			d.variable(n)
@@ -188,7 +188,7 @@ func (d *dashboard) walk(n, panel *node, key string) {
 	}
 }
 
-// panel rewrites the queries of a panel, and the names of their labels elsewhere in it.
+// panel rewrites the queries of a panel, and the names of the queries' labels in the rest of the panel.
 func (d *dashboard) panel(p *node) {
 	var queries []*node
 	var collect func(n *node)
@@ -237,7 +237,7 @@ func (d *dashboard) panel(p *node) {
 	}
 }
 
-// field is the name of a column or field that is a label, with the number that a join adds.
+// field is the name of a column or field that is a label. A join may add a number to the name.
 var field = regexp.MustCompile(`^(\w+)( \d+)?$`)
 
 // names renames columns that are labels.
@@ -319,7 +319,7 @@ func (d *dashboard) variable(n *node) {
 	}
 }
 
-// inText matches a label in a series that is written as text, which the regular expression of a variable reads.
+// inText matches a label in the text of a series. The regular expression of a variable reads this text.
 var inText = regexp.MustCompile(`\b(\w+)=`)
 
 // values rewrites the query of a variable.
@@ -343,8 +343,8 @@ func (d *dashboard) values(text string, result *shape) (string, []string, error)
 	return "label_values(" + selector + ", " + label + ")", notes, nil
 }
 
-// labelValues returns a selector of series that have the values of a label; empty if the old selector is for other
-// software.
+// labelValues returns a selector of series that have the values of a label. It is empty if the old selector is about
+// other software.
 func (o Options) labelValues(text, label string) (selector string, notes []string, to string, err error) {
 	plain, restore := withoutVariables(text)
 	parsed, err := promql.Parser.ParseExpr(plain)
@@ -392,7 +392,7 @@ func (o Options) labelValues(text, label string) (selector string, notes []strin
 	return restore(out.String()), r.notes, to, nil
 }
 
-// witness returns an equal whose family has a series where the old name had one, whatever its value.
+// witness returns an equal whose family has a series wherever the old name had a series, whatever its value.
 func witness(name string) (equal, bool) {
 	all := table()[name]
 	if len(all) == 0 {

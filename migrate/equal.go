@@ -16,39 +16,38 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// An equal describes how the vocabulary writes the series of one old name.
+// An equal describes the series in the vocabulary that correspond to the series of one old name.
 type equal struct {
 	to   *metrics.Family
-	part string // of a histogram: _bucket, _sum or _count
-	// only matches the series of the family that correspond to old series; where matches these old series.
+	part string // part of a histogram: _bucket, _sum or _count
+	// only matches the series of the family that correspond to old series. where matches these old series.
 	only, where []*labels.Matcher
-	// newer means that the label in where is newer than the name: a selector without that label selects all
-	// existing series.
+	// newer means that the label in where is newer than the name. A selector without this label then selects all existing
+	// series.
 	newer bool
 	unit  metrics.Scale
 	// rate marks a number that is the rate of the family, a counter.
 	rate bool
-	// over lists labels that now split a formerly single number.
+	// over lists labels that now split a number. It was a single number before.
 	over []string
 	// labels maps the labels of the old series.
 	labels map[string]mapped
-	// old marks a name that newer releases of the engine no longer have.
+	// old marks a name that newer releases of the engine have removed.
 	old bool
-	// repeats lists labels whose series repeat a number that the family has once.
+	// repeats lists labels whose series repeat a number. The family has this number once.
 	repeats []string
-	// differs describes other events that the family counts. not explains why there is no equal; if it is set, the
-	// other fields have no meaning.
+	// differs describes other events that the family counts. not explains why there is no equal. If not is set, the other
+	// fields have no meaning.
 	differs []string
 	not     string
 }
 
-// A mapped label is the name of an old label in the vocabulary. The empty name stands for a label that repeats a
-// number.
+// A mapped label is the name of an old label in the vocabulary. The name is empty for a label that repeats a number.
 type mapped struct {
 	name  string
 	carry *metrics.Carry
-	// before is a prefix that values have only in the old series, and after is a prefix that they have only in the
-	// vocabulary.
+	// before is a prefix of values that only the old series have. after is a prefix of values that only the vocabulary
+	// has.
 	before, after string
 }
 
@@ -58,7 +57,7 @@ const anyValue = "*"
 // ofScrape lists labels that only describe how the old metrics page was scraped.
 var ofScrape = []string{"job", "endpoint", "service", "prometheus", "container", "namespace", "pod"}
 
-// table holds the equals by old name, in the order in which to try them.
+// table has the equals by old name, in the order of the attempts.
 var table = sync.OnceValue(func() map[string][]equal {
 	all := map[string][]equal{}
 	for _, d := range engine.Known() {
@@ -140,7 +139,7 @@ func old(to map[string]mapped, label string) (string, bool) {
 // ofRow adds the equals of a row of an engine's dialect.
 func ofRow(d *engine.Dialect, r *engine.Row, add func(name string, e equal)) {
 	if r.Tally != nil {
-		return // none of its sources alone is the counted quantity
+		return // no single source is the counted quantity
 	}
 	e := equal{to: r.To, unit: r.Scale, labels: labelsOfRow(d, r), where: r.Where, old: r.Until != "", not: notOfRow(d, r)}
 	e.only = []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, metrics.LabelRuntime, string(d.Runtime))}
@@ -163,7 +162,7 @@ func ofRow(d *engine.Dialect, r *engine.Row, add func(name string, e equal)) {
 	e.named(r, add)
 }
 
-// labelsOfRow maps the labels of a row's series, as a Prometheus has them.
+// labelsOfRow maps the labels of a row's series, with the names that a Prometheus stores.
 func labelsOfRow(d *engine.Dialect, r *engine.Row) map[string]mapped {
 	to := map[string]mapped{metrics.LabelInstance: {name: metrics.LabelServer}}
 	for _, same := range []string{metrics.LabelNamespace, metrics.LabelPod, metrics.LabelContainer, metrics.LabelCluster} {
@@ -180,7 +179,7 @@ func labelsOfRow(d *engine.Dialect, r *engine.Row) map[string]mapped {
 	return to
 }
 
-// named adds an equal under each name that the source of its row has in a Prometheus.
+// named adds an equal for each name of its row's source in a Prometheus.
 func (e equal) named(r *engine.Row, add func(name string, e equal)) {
 	base := strings.TrimSuffix(r.From, "_total")
 	switch {
@@ -199,12 +198,12 @@ func (e equal) named(r *engine.Row, add func(name string, e equal)) {
 	}
 }
 
-// notOfRow explains why the family of a row does not have the metrics page's number.
+// notOfRow explains why the row's family differs from the number on the metrics page.
 func notOfRow(d *engine.Dialect, r *engine.Row) string {
 	if len(r.With) > 0 {
 		return "this is only one of the numbers from which " + r.To.Name + " is computed"
 	}
-	for _, v := range []float64{1, 2.5, 7} { // a fold may drop a number, but not change it
+	for _, v := range []float64{1, 2.5, 7} { // a fold may drop numbers, but it must not change numbers
 		if r.Fold == nil {
 			break
 		}
@@ -222,8 +221,8 @@ func notOfRow(d *engine.Dialect, r *engine.Row) string {
 	return ""
 }
 
-// values returns the values of a label with which a row writes its series. If there are none, open reports whether
-// the row has the label at all.
+// values returns the values of a label in a row's series. If there are none, open reports whether the row's series have
+// the label.
 func values(r *engine.Row, label string) (of []string, open bool) {
 	for _, c := range r.Carry {
 		if c.To == label {
@@ -234,7 +233,7 @@ func values(r *engine.Row, label string) (of []string, open bool) {
 		}
 	}
 	for _, l := range r.Set {
-		if l.Name == label && !open { // a label of the metrics page overrides the value
+		if l.Name == label && !open { // a label of the metrics page replaces the value
 			return []string{l.Value}, false
 		}
 	}
@@ -242,8 +241,8 @@ func values(r *engine.Row, label string) (of []string, open bool) {
 	return slices.Compact(of), open && len(of) == 0
 }
 
-// alone restricts an equal to the events that the row itself counts, and notes the events that other rows write
-// into the same series.
+// alone restricts an equal to the events that the row itself counts. It notes the events that other rows add to the
+// same series.
 func (e *equal) alone(d *engine.Dialect, r *engine.Row) {
 	without := map[string][]string{} // label values that belong to other rows
 	outcomes := false
@@ -253,7 +252,7 @@ func (e *equal) alone(d *engine.Dialect, r *engine.Row) {
 		case o == r || o.To != r.To || o.From == r.From && !o.Plus && !r.Plus:
 		case !o.Plus && !r.Plus:
 			e.beside(r, o)
-		case o.Until != "" && r.Until == "": // of older releases
+		case o.Until != "" && r.Until == "": // the other row is for older releases
 		default:
 			apart, ofOutcomes := tell(r, o, without)
 			outcomes = outcomes || ofOutcomes
@@ -272,8 +271,8 @@ func (e *equal) alone(d *engine.Dialect, r *engine.Row) {
 	}
 }
 
-// beside records what another candidate for the same quantity means for an equal, because a metrics page has only one
-// of the two.
+// beside notes what another candidate for the same quantity means for an equal, because a metrics page has only one of
+// the two.
 func (e *equal) beside(r, o *engine.Row) {
 	if finer, _ := values(o, metrics.LabelOutcome); len(finer) > 1 && len(r.Set) == 1 && r.Set[0].Value == string(metrics.OutcomeSuccess) {
 		e.wholes(finer)
@@ -282,9 +281,9 @@ func (e *equal) beside(r, o *engine.Row) {
 	}
 }
 
-// tell reports whether labels distinguish the series of a row from those of another row that adds to the same
-// quantity, and whether the row's own outcomes do. If the row takes a label from the metrics page, it notes the
-// values of the other row.
+// tell reports whether labels distinguish the series of a row from those of another row that adds to the same quantity.
+// It also reports whether the row's own outcomes distinguish them. If the row takes a label from the metrics page, tell
+// notes the values of the other row.
 func tell(r, o *engine.Row, without map[string][]string) (apart, outcomes bool) {
 	for _, l := range metrics.DetailLabels {
 		if !r.To.HasLabel(l) {
@@ -308,7 +307,7 @@ func tell(r, o *engine.Row, without map[string][]string) (apart, outcomes bool) 
 	return apart, outcomes
 }
 
-// wholes turns an equal of successes into an equal of all requests that ended well, because a source that shows how the
+// wholes turns an equal of successes into an equal of all requests that ended well. A source that shows how the
 // requests ended is preferred.
 func (e *equal) wholes(outcomes []string) {
 	good := []string{string(metrics.OutcomeSuccess)}
@@ -321,7 +320,7 @@ func (e *equal) wholes(outcomes []string) {
 	e.over = []string{metrics.LabelOutcome}
 }
 
-// several names the values of an old label that share one value in the vocabulary; empty if each has its own value.
+// several names the values of an old label that share one value in the vocabulary. It is empty if each has its own value.
 func (m mapped) several(old string) string {
 	if m.carry == nil {
 		return ""
@@ -340,7 +339,7 @@ func (m mapped) several(old string) string {
 	return strings.Join(all, ", ")
 }
 
-// prefixes lists the prefixes of the names in the tables, and of names of the engines in the tables.
+// prefixes lists the prefixes of the names in the tables, and the prefixes of the engines' names.
 var prefixes = sync.OnceValue(func() []string {
 	all := map[string]bool{"DCGM_FI_": true, "DCGM_EXP_": true, "nvidia_smi_": true}
 	for _, d := range engine.Known() {
@@ -361,13 +360,13 @@ var prefixes = sync.OnceValue(func() []string {
 	return names
 })
 
-// migratable reports whether a name looks like one that must be rewritten.
+// migratable reports whether a name looks like a name that must be rewritten.
 func migratable(name string) bool {
 	return slices.ContainsFunc(prefixes(), func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// find returns the equals of a name. If there are none, why gives the reason, but is empty for a name of other
-// software, which stays unchanged.
+// find returns the equals of a name. If there are none, why has the reason. For a name of other software, which stays
+// unchanged, why is empty.
 func find(name string) (found []equal, why string) {
 	all := table()[name]
 	for _, e := range all {
@@ -410,8 +409,8 @@ func (e *equal) label(name string) (mapped, bool) {
 	return m, ok
 }
 
-// info returns the family that has a label that the series themselves lack; nil if the series have the label, or no
-// family has it.
+// info returns the family with a label that the series themselves lack. It returns nil if the series have the label, or
+// if no family has it.
 func (e *equal) info(label string) *metrics.Family {
 	if e.to.HasLabel(label) || slices.Contains([]string{metrics.LabelInstance, metrics.LabelCluster, "job"}, label) ||
 		e.to.Owner != metrics.GPU {
@@ -425,7 +424,7 @@ func (e *equal) info(label string) *metrics.Family {
 	return nil
 }
 
-// matcher converts a condition on an old label. note describes where the condition now matches more.
+// matcher converts a condition on an old label. If the condition now matches more, note describes this.
 func (m mapped) matcher(old *labels.Matcher) (converted *labels.Matcher, note string, err error) {
 	value := old.Value
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Functions over a range either keep a factor or do not depend on it.
+// Functions over a range keep a factor, or do not depend on it.
 var (
 	linear = []string{
 		"rate", "irate", "increase", "delta", "idelta", "deriv", "predict_linear", "avg_over_time", "sum_over_time",
@@ -145,7 +145,7 @@ func (r *rewriter) aggregate(a *parser.AggregateExpr) (parser.Expr, shape, error
 	return &copied, s, nil
 }
 
-// grouped records changes of groups or of their members.
+// grouped records changes in the groups or in their members.
 func (r *rewriter) grouped(a *parser.AggregateExpr, s shape) {
 	for _, e := range s.of {
 		for _, l := range a.Grouping {
@@ -195,7 +195,7 @@ func (r *rewriter) binary(b *parser.BinaryExpr) (parser.Expr, shape, error) {
 	if m.Include, err = s.labelsOf(m.Include, r.Options); err != nil {
 		return nil, shape{}, err
 	}
-	if !m.On { // labels that the old series did not have must not prevent a match
+	if !m.On { // labels that the old series lacked must not prevent a match
 		for _, l := range slices.Sorted(maps.Keys(s.extra)) {
 			if !slices.Contains(m.MatchingLabels, l) && (b.Op != parser.LOR || !sameExtra(left, right, l)) {
 				m.MatchingLabels = append(m.MatchingLabels, l)
@@ -224,7 +224,7 @@ func sameExtra(left, right shape, label string) bool {
 	return len(values) == 1
 }
 
-// undone returns an expression without a conversion that the operator undoes.
+// undone returns an expression without a conversion, if the operator undoes the conversion.
 func undone(e parser.Expr, op parser.ItemType, by float64) (parser.Expr, bool) {
 	if p, ok := e.(*parser.ParenExpr); ok {
 		e = p.Expr

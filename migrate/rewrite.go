@@ -1,9 +1,9 @@
 // Package migrate rewrites dashboards and rules over the metrics of engines, dcgm-exporter and nvidia_gpu_exporter in
-// the vocabulary. It applies in reverse the tables with which the collectors read those metrics.
+// the vocabulary. The collectors read those metrics with tables, and this package applies the tables in reverse.
 //
-//	expressions  one PromQL expression         rewrite.go; selector.go, operations.go, and shape.go: what is known of its series
-//	tables       what each name is called      equal.go, smi.go
-//	files        dashboards and rules          dashboard.go, rules.go
+//	expressions  one PromQL expression, and its series    rewrite.go, selector.go, operations.go, shape.go
+//	tables       the name of each number                  equal.go, smi.go
+//	files        dashboards and rules                     dashboard.go, rules.go
 //
 // An expression without an equivalent stays unchanged and is listed, with the reason.
 package migrate
@@ -21,12 +21,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Options hold information that the tables do not contain.
+// Options has information that the tables do not contain.
 type Options struct {
-	// Labels maps labels that a scrape added to labels of the vocabulary. The empty string drops conditions on such
-	// a label.
+	// Labels maps labels that a scrape added to labels of the vocabulary. The empty string removes conditions on a label.
 	Labels map[string]string
-	// Window is the range of a rate that replaces a number that was already a rate. Default: 5 minutes.
+	// Window is the range of a rate that replaces a number that was a rate before. Default: 5 minutes.
 	Window time.Duration
 
 	recorded map[string]shape // series that rules of the same file record
@@ -47,7 +46,7 @@ type Expression struct {
 // Rewrite writes an expression in the vocabulary. An error explains why the expression cannot be rewritten.
 func Rewrite(text string, o Options) (Expression, error) { return o.rewrite(text, nil) }
 
-// rewrite is Rewrite with the labels that a legend shows.
+// rewrite is Rewrite with the labels in a legend.
 func (o Options) rewrite(text string, shown []string) (Expression, error) {
 	plain, restore := withoutVariables(text)
 	e, err := promql.Parser.ParseExpr(plain)

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Rules rewrites the rules of a file: Prometheus' own, or a PrometheusRule of its operator. Comments and order stay.
+// Rules rewrites the rules of a file, which is Prometheus' own or a PrometheusRule of its operator. Comments and order stay.
 func Rules(body []byte, o Options) (File, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(body))
 	var out bytes.Buffer

@@ -15,20 +15,20 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// selected is a selector in the vocabulary, and the operations that its result needs.
+// selected is a selector in the vocabulary. It also has the operations that its result needs.
 type selected struct {
 	*parser.VectorSelector
 	of    *equal
 	infos map[*metrics.Family]*joined
 }
 
-// joined is an info metric to join: conditions on its labels, and labels to take from it.
+// joined is an info metric to join. It has conditions on the metric's labels, and labels to take from it.
 type joined struct {
 	where []*labels.Matcher
 	take  []string
 }
 
-// selector rewrites a selector; nil means that the selector is for other software.
+// selector rewrites a selector. nil means that the selector is about other software.
 func (r *rewriter) selector(v *parser.VectorSelector) (*selected, error) {
 	if v.Name == "" {
 		return nil, byPattern(v)
@@ -72,7 +72,7 @@ func (r *rewriter) selector(v *parser.VectorSelector) (*selected, error) {
 	return out, nil
 }
 
-// byPattern refuses a selector whose name is a pattern that matches old metrics.
+// byPattern refuses a selector if its name is a pattern that matches old metrics.
 func byPattern(v *parser.VectorSelector) error {
 	for _, m := range v.LabelMatchers {
 		if m.Name == model.MetricNameLabel && migratable(m.Value) {
@@ -82,7 +82,7 @@ func byPattern(v *parser.VectorSelector) error {
 	return nil
 }
 
-// take joins the info metrics with wanted labels that the family lacks.
+// take joins the info metrics for wanted labels that the family lacks.
 func (r *rewriter) take(out *selected) {
 	for _, name := range slices.Sorted(maps.Keys(r.wanted)) {
 		to, ok := out.of.label(name)
@@ -95,8 +95,8 @@ func (r *rewriter) take(out *selected) {
 	}
 }
 
-// choose picks the equal whose part of the old series a selector selects. Equals of several engines with the same
-// name count as one.
+// choose picks the equal for the part of the old series that a selector selects. Equals of several engines with the
+// same name count as one.
 func choose(v *parser.VectorSelector, found []equal) (*equal, error) {
 	var best *equal
 	for i := range found {
@@ -132,7 +132,7 @@ func (e *equal) fits(v *parser.VectorSelector) bool {
 	return true
 }
 
-// sameAs reports whether another engine has this equal, with the same number under the same name.
+// sameAs reports whether another engine has this equal, for the same number and name.
 func (e *equal) sameAs(o *equal) bool {
 	byEngine := func(e *equal) bool { return len(e.only) == 1 && e.only[0].Name == metrics.LabelRuntime }
 	return e.to == o.to && e.part == o.part && e.unit == o.unit && len(o.where) == 0 &&
@@ -184,7 +184,7 @@ func (r *rewriter) condition(out *selected, m *labels.Matcher, narrowed map[stri
 	return nil
 }
 
-// workload lists the labels of the pod that has a GPU, if Prometheus has renamed the labels of the exporter's
+// workload lists the labels of the pod that has a GPU, if Prometheus has renamed these labels of the other exporter's
 // metrics page.
 var workload = []string{"exported_namespace", "exported_pod", "exported_container"}
 
@@ -195,7 +195,7 @@ func (s *selected) info(f *metrics.Family) *joined {
 	return s.infos[f]
 }
 
-// finish converts the result of a selector, or of a function over it, into that of the old selector. Buckets keep
+// finish converts the result of a selector, or of a function over it, into the result of the old selector. Buckets keep
 // their unit.
 func (s *selected) finish(e parser.Expr) (parser.Expr, shape) {
 	out := shape{of: []*equal{s.of}, defined: map[string]bool{}, extra: map[string]bool{}}

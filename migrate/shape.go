@@ -13,13 +13,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A shape is what is known about an expression's series.
+// A shape describes the series of an expression.
 type shape struct {
-	of      []*equal        // names of its old series
-	foreign bool            // it also contains series of other software
+	of      []*equal        // names of the old series
+	foreign bool            // the expression also contains series of other software
 	defined map[string]bool // labels that functions have written
-	extra   map[string]bool // labels with one value that the old series did not have
-	le      metrics.Scale   // the unit of its buckets
+	extra   map[string]bool // labels with one value that the old series lacked
+	le      metrics.Scale   // unit of the buckets
 }
 
 func (s shape) with(other shape) shape {
@@ -39,7 +39,7 @@ func (s shape) with(other shape) shape {
 	return out
 }
 
-// label returns the new name of a label of the old series; empty if it is dropped.
+// label returns the new name of a label of the old series. It is empty if the label is dropped.
 func (s shape) label(name string, o Options) (string, error) {
 	if s.defined[name] || name == "le" || len(s.of) == 0 {
 		return name, nil

@@ -5,8 +5,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// smi lists the numbers of nvidia_gpu_exporter that the vocabulary has. The exporter names them after the fields of nvidia-smi
-// --query-gpu, in base units. Source: utkuozdemir/nvidia_gpu_exporter e656cd8 docs/METRICS.md.
+// smi lists the numbers of nvidia_gpu_exporter that the vocabulary has. That exporter names its numbers after the
+// fields of nvidia-smi --query-gpu, in base units. Source: utkuozdemir/nvidia_gpu_exporter e656cd8 docs/METRICS.md.
 func smi() []page.Equal {
 	var t smiTable
 	t.state()
@@ -18,7 +18,7 @@ func smi() []page.Equal {
 	return t
 }
 
-// smiTable is such a list; each of its methods adds one group of numbers.
+// smiTable is a list of numbers. Each of its methods adds one group of numbers.
 type smiTable []page.Equal
 
 // add adds a number whose series in the family have the given labels.
@@ -74,7 +74,7 @@ func (t *smiTable) power() {
 		"hw_power_brake_slowdown", "sw_thermal_slowdown", "sync_boost",
 	} {
 		t.add("clocks_event_reasons_"+reason, metrics.GPUClockEventActive, label(metrics.LabelReason, reason))
-		// names of drivers before 535
+		// These are the names of drivers before 535.
 		t.add("clocks_throttle_reasons_"+reason, metrics.GPUClockEventActive, label(metrics.LabelReason, reason))
 	}
 	for _, reason := range []string{"sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"} {
@@ -150,7 +150,7 @@ func (t *smiTable) instances() {
 	}
 }
 
-// smiNot explains why numbers of nvidia_gpu_exporter have no equal, by the beginning of their names.
+// smiNot explains why numbers of nvidia_gpu_exporter have no equal. The keys are prefixes of their names.
 var smiNot = []struct{ prefix, why string }{
 	{"nvidia_smi_compute_app", "processes are summed per container: see llm_gpu_container_memory_bytes"},
 	{"nvidia_smi_fabric_state", "llm_gpu_fabric_state has the state as a label, not as a number"},

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Durations and numbers that stand for variables of Grafana while an expression is a syntax tree. Nobody writes them.
+// These durations and numbers stand for variables of Grafana while an expression is a syntax tree. They do not occur in real queries.
 const (
 	strangeDuration = 77*time.Hour + 7*time.Minute + 7*time.Second
 	strangeNumber   = 0.777_1
@@ -17,8 +17,8 @@ const (
 // rateInterval stands for $__rate_interval.
 const rateInterval = strangeDuration + 999*time.Millisecond
 
-// withoutVariables replaces variables outside of strings by texts that the parser accepts, and returns how to get
-// them back.
+// withoutVariables replaces variables outside strings by texts that the parser accepts. It returns a function that
+// restores the variables.
 func withoutVariables(text string) (plain string, restore func(string) string) {
 	back := []string{model.Duration(rateInterval).String(), "$__rate_interval"}
 	var out strings.Builder

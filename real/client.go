@@ -19,27 +19,27 @@ import (
 // Load describes the requests of clients.
 type Load struct {
 	Rate     float64       // requests per second; arrivals are a Poisson process, regardless of earlier requests
-	Shared   int           // tokens at the start of a prompt that the prompts of a group have in common
-	Own      int           // tokens after these that belong to a single prompt
-	Nonce    bool          // a unique token before all others, so that no prefix cache has the prompt
-	Output   int           // mean number of requested tokens; requests vary from half to one and a half times as many
-	Patience time.Duration // a client gives up after this; default a minute
+	Shared   int           // tokens at the start of a prompt that all prompts of a group have in common
+	Own      int           // tokens after the common tokens, which no other prompt has
+	Nonce    bool          // a unique token before all other tokens, so that no prefix cache has the prompt
+	Output   int           // mean number of requested tokens; a request has half to one and a half times as many
+	Patience time.Duration // time after which a client gives up; default: a minute
 	Cancels  float64       // share of the clients that leave after Early
 	Early    time.Duration
-	Invalid  float64 // share of the requests that no engine can serve, with more tokens than the model's length
+	Invalid  float64 // share of the requests that no engine can serve, because they have more tokens than the model's length
 	Stop     string  // text that ends an answer
 	Samples  int     // number of answers per request; default 1
 	Long     float64 // share of the prompts that have longOwn unique tokens
 	More     string  // further fields of a request, as JSON
 	Salted   bool    // each request has its own cache
-	Retries  int     // number of times that a client that gave up sends its request again, at once
+	Retries  int     // how many times a client that gave up sends its request again, at once
 	Adapters int     // number of adapters that requests use in turn; 0 means the model itself
 }
 
-// A Record holds a client's view of its request. Times are in seconds since the play began.
+// A Record is a client's view of its request. Times are in seconds since the play began.
 type Record struct {
 	Sent      float64  `json:"sent"`
-	First     float64  `json:"first,omitempty"` // when the first token came; 0: never
+	First     float64  `json:"first,omitempty"` // when the first token came; 0 means never
 	End       float64  `json:"end"`
 	Status    int      `json:"status"` // status of the HTTP answer; 0 means no answer
 	Tokens    int      `json:"tokens"`
@@ -66,9 +66,9 @@ type Client struct {
 	mu      sync.Mutex
 	records []*Record
 	pending map[*Record]bool
-	turn    int // of the adapters
+	turn    int // turn of the adapters
 	running sync.WaitGroup
-	asks    context.Context // of the requests
+	asks    context.Context // context of the requests
 	Leave   context.CancelFunc
 }
 
@@ -93,7 +93,7 @@ func (c *Client) Set(l Load) { c.load.Store(&l) }
 // Now is the time since the play began, in seconds.
 func (c *Client) Now() float64 { return time.Since(c.begin).Seconds() }
 
-// Run sends requests until the context ends, and waits for running requests; Leave ends them.
+// Run sends requests until the context ends. Then it waits for running requests, which Leave ends.
 func (c *Client) Run(ctx context.Context) {
 	next := time.Now()
 	for ctx.Err() == nil {
@@ -107,7 +107,7 @@ func (c *Client) Run(ctx context.Context) {
 		if sleep(ctx, time.Until(next)) != nil {
 			break
 		}
-		if c.load.Load() != l { // another load came first
+		if c.load.Load() != l { // the load has changed
 			next = time.Now()
 			continue
 		}
@@ -133,7 +133,7 @@ const longOwn = 3000
 // groups is the number of different prompt beginnings.
 const groups = 8
 
-// request draws a request whose prompt has the beginning of a group.
+// request draws a request. Its prompt has the common beginning of a group.
 func (c *Client) request(l Load, group int) ([]byte, *Record) {
 	r := &Record{}
 	word := func() int { return c.random.IntN(1000) }
@@ -301,7 +301,7 @@ func (c *Client) Records() []Record {
 	return all
 }
 
-// sleep waits, or returns why it need not wait.
+// sleep waits. If the context ends, it returns the reason.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

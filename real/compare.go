@@ -27,14 +27,14 @@ type measured struct {
 	flags []string
 }
 
-// The loads are for an engine with room for two requests at once, each of which takes half a second.
+// These loads are for an engine with room for two requests at once. Each request takes half a second.
 var measuredLoads = []measured{
 	{"idle", []string{"--request-rate", "0.5", "--request-count", "40"}},
 	{"near the limit", []string{"--request-rate", "3", "--request-count", "200"}},
 	{"beyond the limit", []string{"--concurrency", "8", "--request-count", "200"}},
 }
 
-// compare lets aiperf measure engines, and compares its report with what the exporter counted meanwhile.
+// compare lets aiperf measure engines, and compares its report with the exporter's counts of the same time.
 func (s *Stage) compare(ctx context.Context, servers []*server) error {
 	out, err := os.Create(filepath.Join(s.out, "clients.csv"))
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Stage) compare(ctx context.Context, servers []*server) error {
 	return rows.Error()
 }
 
-// report is the part of aiperf's report that is compared.
+// report is the compared part of aiperf's report.
 type report map[string]struct {
 	Avg, P50, P95 float64
 }
@@ -116,7 +116,7 @@ func (s *Stage) measureWith(ctx context.Context, l measured) (rows [][]string, e
 	if said, err := exec.CommandContext(ctx, s.program("aiperf", "aiperf"), args...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("aiperf: %w: %s", err, said[max(0, len(said)-500):])
 	}
-	if err := sleep(ctx, 5*time.Second); err != nil { // the engine counts its last steps
+	if err := sleep(ctx, 5*time.Second); err != nil { // the engine counts its last steps meanwhile
 		return nil, err
 	}
 	after, err := read()
@@ -185,7 +185,7 @@ func (g growth) of(name string, wanted map[string]string) (sum float64) {
 	return sum
 }
 
-// bucket returns the bounds of the histogram's bucket with a quantile, and how many buckets a value is apart from it.
+// bucket returns the bounds of the histogram bucket that contains a quantile, and the distance of a value from this bucket in buckets.
 func (g growth) bucket(name string, q, value float64) (low, high float64, apart int) {
 	counts := map[float64]float64{}
 	for _, s := range g.after.Series {

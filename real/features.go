@@ -17,7 +17,7 @@ func features() []Play {
 	drafts := `{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3, "prompt_lookup_min": 1}`
 	return []Play{
 		{
-			// the kernel sends new connections to the other one, so nobody must be paged
+			// The kernel sends new connections to the other server, so no alert may page.
 			Name: "two-doors", Says: "one of the engine's two API servers stops", Load: light,
 			Flags: with("--api-server-count", "2"), Fault: stop("VLLM::APIServer_1"),
 		},

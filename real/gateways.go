@@ -15,12 +15,12 @@ import (
 // front is a program in front of engines.
 type front struct {
 	name   string
-	health string // path that answers 200 once the gateway is ready
+	health string // path that answers 200 when the gateway is ready
 	pages  int    // distance of its metrics port from its own port
 	starts func(s *Stage, urls []string) (*Process, error)
 }
 
-// The gateways.
+// These are the gateways.
 var (
 	litellm      = &front{name: "LiteLLM", health: "/health/liveliness", starts: (*Stage).litellmFront}
 	vllmRouter   = &front{name: "vllm-router", health: "/health", pages: 1, starts: router("vllm-router")}
@@ -28,10 +28,10 @@ var (
 	dynamo       = &front{name: "Dynamo", health: "/v1/models", starts: (*Stage).dynamoFront}
 )
 
-// page returns the port of its metrics page, if the stage's ports begin at a given port.
+// page returns the port of the gateway's metrics, if the stage's ports begin at a given port.
 func (f *front) page(port int) int { return port + 10 + f.pages }
 
-// connect puts a gateway in front of the engines, with a Way to each.
+// connect puts a gateway in front of the engines. Each engine has its own Way.
 func (s *Stage) connect(ctx context.Context, f *front) (err error) {
 	var urls []string
 	for i, e := range s.engines {
@@ -47,7 +47,7 @@ func (s *Stage) connect(ctx context.Context, f *front) (err error) {
 		return err
 	}
 	err = s.gateway.answers(ctx, s.entrance()+f.health, 5*time.Minute)
-	if len(s.workers) > 0 && err == nil { // until both engines are registered, some requests find no model
+	if len(s.workers) > 0 && err == nil { // until both engines are registered, the gateway finds no model for some requests
 		err = sleep(ctx, 5*time.Second)
 	}
 	return err

@@ -23,10 +23,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// past is the length of a play's history. Rules compare with the day before.
+// past is the length of a play's history, because rules compare with the day before.
 const past = 26 * time.Hour
 
-// page holds the samples of a metrics page by series as written, and which of them are counters.
+// page has the samples of a metrics page by series, in their original text. It also has which of them are counters.
 type page struct {
 	values   map[string]float64
 	counters map[string]bool
@@ -86,20 +86,20 @@ func fetch(ctx context.Context, url string) (string, error) {
 	return string(text), err
 }
 
-// Past makes engines and an exporter that started minutes ago look as if they had run for a day. It adds to the
-// counters the increase of a day at the rates of the healthy minutes. The package serves the exporter's metrics
-// with these values, and fills a Prometheus with the history.
+// Past makes engines and an exporter that started minutes ago look as if they had run for a day. It adds a day's
+// increase to the counters, at the rates of the healthy minutes. Past serves the exporter's metrics with these values,
+// and fills a Prometheus with the history.
 type Past struct {
-	exporter string // URL of the page
+	exporter string // URL of the metrics page
 	from     time.Time
 	healthy  page
 	rates    map[string]float64 // per second
 	recorded []constant         // series that the rules record
-	seconds  float64            // between the beginning and the healthy page
+	seconds  float64            // time between the beginning and the healthy metrics page
 
 	mu    sync.Mutex
 	last  map[string]float64
-	reset map[string]bool // counters that have restarted since, and start times that have changed
+	reset map[string]bool // counters that have restarted since then, and start times that have changed
 }
 
 // NewPast makes a past that ends now, with a metrics page.
@@ -119,7 +119,7 @@ func (h *Past) Learn(first page, took time.Duration) {
 	}
 }
 
-// As takes the rates of an earlier play with the same load.
+// As takes over the rates of an earlier play with the same load.
 func (h *Past) As(other *Past) { h.rates, h.recorded = other.rates, other.recorded }
 
 // at returns the value of a series, some seconds after the beginning of the past.
@@ -133,7 +133,7 @@ func (h *Past) at(key string, seconds float64) float64 {
 	return h.healthy.values[key]
 }
 
-// isStart reports whether a series shows when something started.
+// isStart reports whether a series is the start time of a process.
 func isStart(key string) bool {
 	name, _, _ := strings.Cut(key, "{")
 	return strings.HasSuffix(name, "start_time_seconds")
@@ -200,8 +200,8 @@ func (h *Past) series(instance string) (map[string]labels.Labels, error) {
 	return all, nil
 }
 
-// Write stores the past in the data folder of a stopped Prometheus: scraped samples, and the records that the rules
-// would have made.
+// Write stores the past in the data folder of a stopped Prometheus. It stores the scraped samples, and the records that
+// the rules would have made.
 func (h *Past) Write(ctx context.Context, folder, instance string, ruleFile []byte) error {
 	all, err := h.series(instance)
 	if err != nil {
@@ -242,20 +242,20 @@ func (h *Past) Write(ctx context.Context, folder, instance string, ruleFile []by
 	return err
 }
 
-// constant is a recorded series that a day of steady load does not move.
+// constant is a recorded series that stays the same during a day of steady load.
 type constant struct {
 	labels labels.Labels
 	value  float64
 }
 
-// scraped reports whether the past has a sample of the metrics page some seconds after its beginning: one per minute in
-// the last two hours, one per four minutes before that.
+// scraped reports whether the past has a sample of the metrics page some seconds after its beginning. In the last two
+// hours, there is one sample per minute. Before that, there is one per four minutes.
 func scraped(second float64) bool {
 	return past.Seconds()-second <= 7200 || int(second)%240 == 0
 }
 
-// at returns the result of a rule some seconds after the beginning of the past, and whether there is one. The rules
-// record the five-minute sums of a period every five minutes, and the beginning of the period each hour.
+// at returns the result of a rule some seconds after the beginning of the past, and whether there is a result. The
+// rules record the five-minute sums of a period every five minutes, and the beginning of the period every hour.
 func (c constant) at(second, now float64) (value float64, written bool) {
 	switch name := c.labels.Get(common.MetricNameLabel); {
 	case name == metrics.RecordedPeriodSince.Name:
@@ -266,8 +266,8 @@ func (c constant) at(second, now float64) (value float64, written bool) {
 	return c.value, scraped(second)
 }
 
-// evaluate computes the results of the rules at the end of the past. Rules that read hours of records are evaluated
-// a second time, with the first results in place of those hours.
+// evaluate computes the results of the rules at the end of the past. Some rules read hours of records. They are
+// evaluated a second time, with the first results in place of those hours.
 func (h *Past) evaluate(all map[string]labels.Labels, instance string, ruleFile []byte) (err error) {
 	for range 2 {
 		if h.recorded, err = h.record(all, instance, ruleFile); err != nil {

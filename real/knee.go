@@ -14,12 +14,12 @@ import (
 
 // Knee is the exporter's forecast of an engine's capacity, and the measured capacity.
 type Knee struct {
-	// Said is the forecast of the load, in requests per second, at which the first objective breaks, with its interval.
+	// Said is the forecast load, in requests per second, at which the first objective breaks. It has an interval.
 	Said, Low, High float64
 	Objective       string
 	Steps           []KneeStep
 	// Held is the highest load at which all objectives were met. Broke is the lowest load at which an objective was
-	// missed. 0: none.
+	// missed. 0 means that there was none.
 	Held, Broke float64
 }
 
@@ -27,7 +27,7 @@ type Knee struct {
 type KneeStep struct {
 	Asked, Sent float64 // requests per second
 	Requests    int
-	Late, Slow  float64 // shares of first tokens and of gaps that were late
+	Late, Slow  float64 // shares of late first tokens and of late gaps
 }
 
 // findKnee lets the exporter observe a varying load below the knee, reads its forecast of the knee, and then raises the
@@ -124,7 +124,7 @@ func (s *Stage) saw(from, to float64) (step KneeStep) {
 	return step
 }
 
-// The thresholds of the objectives, in seconds and in milliseconds, without slack.
+// These are the thresholds of the objectives, in seconds and in milliseconds, without slack.
 const (
 	limitFirst = 1.0
 	limitGap   = 200

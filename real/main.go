@@ -1,5 +1,5 @@
 // Command real plays incidents on real programs: vLLM on a CPU, LiteLLM, Prometheus and Alertmanager, with its own
-// clients. The command compares the page and the answer of exporter triage with the clients' records.
+// clients. It compares the page, and the answer of exporter triage, with the clients' records.
 package main
 
 import (
@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// run plays the plays that the options select.
+// run plays the selected plays.
 func run(ctx context.Context, o options) error {
 	pattern := o.plays
 	if pattern == "." {
@@ -112,7 +112,7 @@ func run(ctx context.Context, o options) error {
 	return ctx.Err()
 }
 
-// choose returns the plays that the options select, or the engines to compare, and the environments that they need.
+// choose returns the selected plays or the engines to compare, and the environments that they need.
 func choose(o options, wanted *regexp.Regexp) (chosen []Play, compared []*server, environments []string) {
 	chosen = slices.DeleteFunc(plays(), func(play Play) bool {
 		return !wanted.MatchString(play.Name) || play.Asked && o.plays != play.Name
@@ -203,7 +203,7 @@ func (s *Stage) play(ctx context.Context, p Play, seed uint64) (o Outcome, err e
 	return o, errors.Join(err, write(filepath.Join(s.folder, "requests.json"), records))
 }
 
-// see gives the exporter its own Ways to the engines, if a play has them.
+// see gives the exporter its own Ways to the engines, if the play has such Ways.
 func (s *Stage) see(p Play) error {
 	for i, e := range s.engines {
 		if !p.Eyes {
@@ -218,7 +218,7 @@ func (s *Stage) see(p Play) error {
 	return nil
 }
 
-// act runs the play: health, past, fault, triage, page.
+// act runs the steps of the play: health, past, fault, triage, page.
 func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 	if err := sleep(ctx, 10*time.Second); err != nil { // the first requests warm the caches
 		return err
@@ -237,7 +237,7 @@ func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 	if err := p.Fault(ctx, s); err != nil {
 		return err
 	}
-	if now := s.client.Now(); now > o.Fault+1 { // the play needed preparation
+	if now := s.client.Now(); now > o.Fault+1 { // the play has prepared its fault first
 		o.Fault = now
 	}
 	defer s.keepClues(ctx, o.Fault)

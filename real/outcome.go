@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Outcome is the result of a play. Times are in seconds since the fault. If there is a second fault, due and paged count from that
-// fault.
+// Outcome is the result of a play. Times are in seconds since the fault. If there is a second fault, due and paged
+// count from the second fault.
 type Outcome struct {
 	Play      string           `json:"play"`
 	Says      string           `json:"says"`
@@ -22,14 +22,14 @@ type Outcome struct {
 	Begin     time.Time        `json:"begin"`
 	End       time.Time        `json:"end"`
 	Load      [2]string        `json:"load_average"`           // at the beginning and at the end
-	Slow      int              `json:"slow"`                   // a request's duration relative to the machine of the first scores
+	Slow      int              `json:"slow"`                   // duration of a request, relative to the machine of the first scores
 	Fault     float64          `json:"fault_seconds"`          // since the beginning
 	Then      float64          `json:"then_seconds,omitempty"` // time of the second fault, since the first
 	Right     []rules.Branch   `json:"right"`
 	Hurt      []Hurt           `json:"hurt"`
 	Requests  map[string][]int `json:"requests"` // number of requests by outcome, before and after the fault
 	Due       float64          `json:"due_seconds"`
-	Paged     float64          `json:"paged_seconds"` // -1: never
+	Paged     float64          `json:"paged_seconds"` // -1 means never
 	PagedBy   []string         `json:"paged_by"`
 	PageSays  []string         `json:"page_says"` // first lines of the first page
 	PageRight bool             `json:"page_right"`
@@ -47,7 +47,8 @@ type Said struct {
 	Verdict json.RawMessage `json:"verdict"`
 }
 
-// firstLine returns the sentence of a page or of a triage that names where to look first, or else the first line.
+// firstLine returns the sentence of a page or of a triage that names where to look first. Without such a sentence, it returns the first
+// line.
 func firstLine(text string) string {
 	i := max(0, strings.Index(text, "Look first at: "))
 	line, _, _ := strings.Cut(text[i:], "\n")
@@ -57,7 +58,7 @@ func firstLine(text string) string {
 	return strings.Join(strings.Fields(line), " ")
 }
 
-// first returns the first page about an alert that began at a time or later.
+// first returns the first page whose alert began at a time or later.
 func first(told []Notification, from float64) *Notification {
 	i := slices.IndexFunc(told, func(n Notification) bool {
 		return n.Receiver == "llm-critical" && n.At >= from && len(n.news(from)) > 0

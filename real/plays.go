@@ -14,18 +14,18 @@ import (
 // Play is an incident on real engines.
 type Play struct {
 	Name    string
-	Says    string                                    // what happens
-	Right   []rules.Branch                            // branches, one of which the page must name; nil if no page must be sent
-	Server  *server                                   // of the model; default vllm
+	Says    string                                    // description of the incident
+	Right   []rules.Branch                            // branches of which the page must name one; nil if no page must be sent
+	Server  *server                                   // server of the model; default: vllm
 	Gateway *front                                    // gateway in front of two engines; default: one engine without a gateway
 	Probes  bool                                      // the exporter also reads the gateway
 	Eyes    bool                                      // the exporter has its own Ways to the engines
 	Flags   []string                                  // flags of the engines; default: the server's usual flags
-	Load    Load                                      // load before the fault; default steady, once for each engine
-	Fault   func(ctx context.Context, s *Stage) error // the fault begins when this function returns
-	Then    func(ctx context.Context, s *Stage) error // a second fault, long after the page; the next page is scored
-	Lasts   time.Duration                             // at most this long, by default eight minutes; the play ends a minute after the page
-	Asked   bool                                      // played only if named
+	Load    Load                                      // load before the fault; default: steady, once for each engine
+	Fault   func(ctx context.Context, s *Stage) error // starts the fault, which begins when this function returns
+	Then    func(ctx context.Context, s *Stage) error // starts a second fault, long after the page; the next page is scored
+	Lasts   time.Duration                             // longest duration, by default eight minutes; the play ends a minute after the page
+	Asked   bool                                      // played only if its name is given
 }
 
 var (
@@ -34,8 +34,8 @@ var (
 	steady = Load{Rate: 0.8, Shared: 1024, Own: 24, Output: 40}
 	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20} // for each of two engines, which may share one core
 	light  = Load{Rate: 0.4, Own: 64, Output: 20}               // for plays in which the load does not matter
-	brief  = Load{Rate: 1.2, Own: 64, Output: 10}               // for plays in which the number of requests matters, not the number of tokens
-	busy   = Load{Rate: 2, Own: 100, Output: 8}                 // with room, what two engines can serve, and one cannot
+	brief  = Load{Rate: 1.2, Own: 64, Output: 10}               // for plays in which the number of requests matters
+	busy   = Load{Rate: 2, Own: 100, Output: 8}                 // two engines can serve this load with room to spare, but one engine cannot
 	mocked = Load{Rate: 2, Own: 100, Output: 40}
 )
 
@@ -49,7 +49,7 @@ func change(with func(*Load)) func(context.Context, *Stage) error {
 	}
 }
 
-// briefly changes the load and changes it back.
+// briefly changes the load for a while.
 func briefly(d time.Duration, with func(*Load)) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		before := *s.client.load.Load()
@@ -64,7 +64,7 @@ func briefly(d time.Duration, with func(*Load)) func(context.Context, *Stage) er
 	}
 }
 
-// released restarts the first engine with other flags. No request is sent until the engine is up.
+// released restarts the first engine with other flags. No request is sent until the engine answers.
 func released(flags ...string) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		e := s.engines[0]
@@ -93,7 +93,7 @@ func (s *Stage) declare(from, to time.Time) error {
 	return s.exporter.Process.Signal(syscall.SIGHUP)
 }
 
-// pause calls do while no request is sent, once the running requests have ended.
+// pause calls do while no request is sent. Running requests end first.
 func (s *Stage) pause(ctx context.Context, do func() error) error {
 	before := *s.client.load.Load()
 	defer s.client.Set(before)
@@ -109,8 +109,8 @@ func (s *Stage) pause(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// rolledOut restarts one engine after the other with other flags. Meanwhile the Way to that engine leads to its
-// neighbour, as a balancer's does.
+// rolledOut restarts one engine after the other with other flags. During a restart, the Way to the engine leads to the
+// other engine, as with a balancer.
 func rolledOut(flags ...string) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		s.loops.Go(func() {
@@ -210,7 +210,7 @@ func alone() []Play {
 	}
 }
 
-// mixed are incidents of a single engine that are hardly visible in its settings and its mean load.
+// mixed are incidents of a single engine that hardly show in its settings and its mean load.
 func mixed() []Play {
 	return []Play{
 		{
@@ -341,7 +341,7 @@ func between() []Play {
 	}
 }
 
-// together are incidents of clients that act alike, and of too few engines.
+// together are incidents of clients that act at the same time, and of too few engines.
 func together() []Play {
 	return []Play{
 		{
@@ -481,7 +481,7 @@ func replicas() []Play {
 	}
 }
 
-// refusing lists the incidents in which engines answer but refuse models that they served before.
+// refusing lists the incidents in which engines answer, but refuse models that they served before.
 func refusing() []Play {
 	changed := []rules.Branch{rules.Release, rules.Routing}
 	return []Play{
@@ -563,7 +563,7 @@ func afterStart() []Play {
 	}
 }
 
-// outOfSight are incidents that clients, or the exporter, do not see.
+// outOfSight are incidents that clients or the exporter do not see.
 func outOfSight() []Play {
 	return []Play{
 		{

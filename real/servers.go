@@ -19,9 +19,9 @@ import (
 type server struct {
 	name      string
 	usual     []string      // default flags
-	step      time.Duration // for each token, on the machine of the first scores, which computes with AVX-512
-	token     time.Duration // for each prompt token that is not cached
-	computing []string      // names of the processes that compute; those after the first may be missing
+	step      time.Duration // time per token on the machine of the first scores, which computes with AVX-512
+	token     time.Duration // time per prompt token that is not cached
+	computing []string      // names of the processes that compute; all but the first may be missing
 	command   func(s *Stage, e *Engine) (env, args []string)
 }
 
@@ -63,7 +63,7 @@ func (s *Stage) sglangCommand(e *Engine) (env, args []string) {
 		}, e.flags...)
 }
 
-// cudaStub builds the one function of CUDA's library that SGLang calls without a GPU, next to SGLang.
+// cudaStub builds a library beside SGLang. It has the one function of CUDA's library that SGLang calls without a GPU.
 func cudaStub(ctx context.Context, folder string) error {
 	source := filepath.Join(folder, "cuda.c")
 	err := os.WriteFile(source, []byte("int cuPointerGetAttribute(void *data, int attribute, unsigned long long pointer) { return 100; }\n"), 0o600)

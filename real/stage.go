@@ -25,13 +25,13 @@ import (
 const (
 	model   = "tiny"
 	key     = "sk-play"
-	healthy = 100 * time.Second // time of load from which the past is made
-	quiet   = 75 * time.Second  // time of load with everything running, before the fault
+	healthy = 100 * time.Second // time of load for the rates of the past
+	quiet   = 75 * time.Second  // time of load with all programs running, before the fault
 	settled = 16 * time.Minute  // time between a page and a second fault
 )
 
-// objectives returns the objectives of the plays. Two thresholds are wider than by default: on one core of a CPU the
-// prompt of a neighbour holds a token up for longer than 50 ms. With -slack, or on a slow machine, these thresholds are
+// objectives returns the objectives of the plays. Two thresholds are wider than the defaults. On one core of a CPU, the
+// prompt of another request delays a token by more than 50 ms. With -slack, or on a slow machine, these thresholds are
 // even wider.
 func objectives() string {
 	return fmt.Sprintf(`objectives:
@@ -43,35 +43,35 @@ func objectives() string {
 `, time.Duration(slack*slow)*time.Second, time.Duration(slack*slow)*200*time.Millisecond)
 }
 
-// Stage has the running programs. Engines stay from play to play; everything else is restarted.
+// Stage has the running programs. Engines stay from play to play, and all other programs are restarted.
 type Stage struct {
 	*Programs
-	port    int   // the first port that it uses
-	cores   []int // of the engines
+	port    int   // first port of the stage
+	cores   []int // cores of the engines
 	engines []*Engine
-	folder  string           // of the play
+	folder  string           // folder of the play
 	known   map[string]*Past // by load
 
 	client      *Client
-	flags       []string // of the engines
+	flags       []string // flags of the engines
 	ways        []*Way
-	eyes        []*Way // of the exporter
-	weights     string // files of the model that engines start with; default: the usual files
+	eyes        []*Way // Ways of the exporter
+	weights     string // model files that engines start with; default: the usual files
 	front       *front // kind of the gateway
 	gateway     *Process
 	limit       int        // timeout of LiteLLM's requests in seconds; default 120
-	asksFor     string     // the model that LiteLLM requests from engines; default: the usual model
-	workers     []*Process // that it brings
+	asksFor     string     // model that LiteLLM requests from engines; default: the usual model
+	workers     []*Process // processes that the gateway brings
 	probes      bool       // the exporter also reads the gateway
 	exporter    *Process
-	maintenance string // of the exporter's configuration
+	maintenance string // maintenance in the exporter's configuration
 	prometheus  *Process
 	manager     *Process
 	past        *http.Server
 	hook        *http.Server
 	burners     []*Process
 	loops       sync.WaitGroup // activity after the fault, which ends with the play
-	asks        time.Duration  // when triage runs, after the fault; default: with the page, or after 150 s
+	asks        time.Duration  // when triage runs after the fault; default: with the page, or after 150 s
 	mu          sync.Mutex
 	sent        []Notification
 }
@@ -84,7 +84,7 @@ type Engine struct {
 	core   int
 	flags  []string
 	spent  bool          // a play has broken it
-	takes  time.Duration // to start
+	takes  time.Duration // time to start
 }
 
 // adapters is the number of adapters of the model.
@@ -146,7 +146,7 @@ func (s *Stage) boot(ctx context.Context, e *Engine, flags []string) error {
 	return err
 }
 
-// crash kills an engine, and kills it again some time after each restart by a loop.
+// crash kills an engine. A loop kills the engine again some time after each restart.
 func (s *Stage) crash(ctx context.Context, e *Engine, up time.Duration) error {
 	s.loops.Go(func() {
 		for e.signal(0, syscall.SIGKILL) == nil {
@@ -160,7 +160,7 @@ func (s *Stage) crash(ctx context.Context, e *Engine, up time.Duration) error {
 	return nil
 }
 
-// restart restarts an engine, and does not wait for it.
+// restart restarts an engine, but does not wait for it.
 func (s *Stage) restart(e *Engine, flags []string) (err error) {
 	e.stop()
 	e.flags, e.spent = flags, false
@@ -204,8 +204,8 @@ func (s *Stage) entrance() string {
 	return s.engines[0].url()
 }
 
-// warm fills the engines' prefix caches with the common beginnings of a load's prompts. The function also sends the
-// first requests, including those at the gateway, because they take seconds, and a healthy day has no such waits.
+// warm fills the engines' prefix caches with the common beginnings of a load's prompts. It also sends the first
+// requests, including those at the gateway. First requests take seconds, and a healthy day has no such waits.
 func (s *Stage) warm(ctx context.Context, l Load, seed uint64) error {
 	entrances := []string{s.entrance()}
 	for _, e := range s.engines {
@@ -284,8 +284,8 @@ func (s *Stage) watch(ctx context.Context) error {
 	return s.exporter.answers(ctx, "http://"+local(s.port+30)+"/metrics", time.Minute)
 }
 
-// learn reads two metrics pages while the engines are healthy, and makes the past from them, unless an earlier play had
-// the same load.
+// learn reads two metrics pages while the engines are healthy, and makes the past from them. If an earlier play had the
+// same load, it uses the rates of that play.
 func (s *Stage) learn(ctx context.Context) error {
 	url := "http://" + local(s.port+30) + "/metrics"
 	text, err := fetch(ctx, url)
@@ -324,7 +324,7 @@ func (s *Stage) learn(ctx context.Context) error {
 	return nil
 }
 
-// record starts Alertmanager and Prometheus with the generated configuration, on top of the past.
+// record starts Alertmanager and Prometheus with the generated configuration. Prometheus already has the past.
 func (s *Stage) record(ctx context.Context) error {
 	s.hook = &http.Server{Addr: local(s.port + 42), Handler: http.HandlerFunc(s.notified), ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.hook.ListenAndServe() }()
@@ -430,8 +430,8 @@ func (s *Stage) keep(ctx context.Context, moment string) {
 	wait.Wait()
 }
 
-// keepClues stores what Prometheus recorded from a minute before the fault: the clues, the facts that they are made of, and
-// the alerts.
+// keepClues stores what Prometheus recorded from a minute before the fault on: the clues, the facts behind the clues,
+// and the alerts.
 func (s *Stage) keepClues(ctx context.Context, fault float64) {
 	query := url.Values{
 		"query": {fmt.Sprintf(`{__name__=~"%s|%s|ALERTS"}`, metrics.RecordedSuspect.Name, metrics.RecordedEvidence.Name)},
@@ -446,7 +446,7 @@ func (s *Stage) keepClues(ctx context.Context, fault float64) {
 	_ = os.WriteFile(filepath.Join(s.folder, "clues.json"), []byte(text), 0o600)
 }
 
-// alerts returns the alerts that are pending or fire, as Prometheus knows them. Some fire only after an hour, which no play lasts.
+// alerts returns the pending and the firing alerts of Prometheus. Some alerts fire only after an hour, which is longer than any play.
 func (s *Stage) alerts(ctx context.Context) (all []string) {
 	text, err := fetch(ctx, "http://"+local(s.port+40)+"/api/v1/alerts")
 	var answer struct {
@@ -463,7 +463,7 @@ func (s *Stage) alerts(ctx context.Context) (all []string) {
 	return all
 }
 
-// burn takes CPU away from an engine: processes that compute on its core, each in a session of its own.
+// burn takes CPU time away from an engine. It starts processes that compute on the engine's core, each in its own session.
 func (s *Stage) burn(e *Engine, n int) error {
 	for range n {
 		p, err := start(os.DevNull, nil, s.taskset, "-c", strconv.Itoa(e.core), "sh", "-c", "while :; do :; done")
@@ -475,7 +475,7 @@ func (s *Stage) burn(e *Engine, n int) error {
 	return nil
 }
 
-// clear stops everything except the engines.
+// clear stops all programs except the engines.
 func (s *Stage) clear() {
 	for _, p := range slices.Concat([]*Process{s.gateway, s.exporter, s.prometheus, s.manager}, s.burners, s.workers) {
 		p.stop()

@@ -12,14 +12,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// event is the experience of a user, at the time when the user noticed it.
+// event is what a user experienced. Its time is when the user noticed it.
 type event struct {
 	at  float64
 	bad bool
 }
 
 // events returns the events that an objective counts until a time, in order. A request that waits for its first token
-// becomes bad when the threshold has passed: its client need not wait for its end. A user who leaves early, or sends a
+// becomes bad when the threshold has passed, even if the request has not ended. A user who leaves early, or sends a
 // request that no engine can serve, is not a bad event for availability.
 func events(records []Record, o slo.Objective, until float64) []event {
 	var all []event
@@ -33,7 +33,7 @@ func events(records []Record, o slo.Objective, until float64) []event {
 			switch known := r.Sent + limit; {
 			case r.First > 0 && r.First <= known:
 				all = append(all, event{r.First, false})
-			case r.First > 0 || r.Status < 400 && (r.End == 0 && until > known || r.End > known): // still waiting, or waited longer
+			case r.First > 0 || r.Status < 400 && (r.End == 0 && until > known || r.End > known): // the user still waits, or has waited longer
 				all = append(all, event{known, true})
 			}
 		case slo.ITL:
@@ -56,14 +56,14 @@ func events(records []Record, o slo.Objective, until float64) []event {
 type Hurt struct {
 	Objective string  `json:"objective"`
 	Before    float64 `json:"bad_share_before"` // share of bad events before the fault
-	During    float64 `json:"bad_share_during"` // and after it
+	During    float64 `json:"bad_share_during"` // share of bad events after the fault
 	Events    int     `json:"events_during"`
 	First     float64 `json:"first_bad_seconds"` // time of the first bad event since the fault; -1 if there is none
 	Due       float64 `json:"due_seconds"`       // time since the fault at which a page was due; -1 if never
 }
 
-// hurt computes from the clients' records when both windows of a paging pair exceeded their threshold. It assumes
-// that the hours before the play were as healthy as its first minutes.
+// hurt computes from the clients' records when both windows of a paging pair exceeded their threshold. It assumes that
+// the hours before the play were as healthy as the play's first minutes.
 func hurt(records []Record, o slo.Objective, fault, until float64) Hurt {
 	h := Hurt{Objective: o.Name, First: -1, Due: -1}
 	all := events(records, o, until)
@@ -93,7 +93,7 @@ func hurt(records []Record, o slo.Objective, fault, until float64) Hurt {
 }
 
 // suffering returns the objectives that burned at least half as fast as the slowest page requires, until a time. Such a
-// burn hides a later fault, and the past is made from the same minutes.
+// burn hides a later fault, and the past comes from the same minutes.
 func suffering(records []Record, until float64) (burned []string) {
 	for _, o := range promises() {
 		limit := math.Inf(1)
@@ -113,7 +113,7 @@ func suffering(records []Record, until float64) (burned []string) {
 func promises() []slo.Objective {
 	var config struct{ Objectives []slo.Objective }
 	if err := yaml.Unmarshal([]byte(objectives()), &config); err != nil {
-		panic(err) // a constant
+		panic(err) // cannot fail, because the text is constant
 	}
 	for i, o := range config.Objectives {
 		config.Objectives[i] = o.WithDefaults()
@@ -121,8 +121,8 @@ func promises() []slo.Objective {
 	return config.Objectives
 }
 
-// window counts the bad events and all events in the seconds before a time. The time before the play is assumed to
-// be like the healthy minutes.
+// window counts the bad events and all events in the seconds before a time. The time before the play is assumed to be
+// like the healthy minutes.
 func window(all []event, at, length, rate, before float64) (bad, events float64) {
 	for _, e := range all {
 		if e.at > at-length && e.at <= at {

@@ -1,5 +1,5 @@
-// Package draw draws random worlds: the fault and its size, the fleet, and the exporter's view. The drawn cause, never
-// a rule, determines which answer is correct.
+// Package draw draws random worlds: the fault and its size, the fleet, and the exporter's view. The drawn cause
+// determines the correct answer. No rule does.
 package draw
 
 import (
@@ -24,22 +24,22 @@ import (
 type Draw struct {
 	Seed  uint64
 	Class string
-	// Want lists the branches that are correct as the first suspect. It is empty for a world in which no alert need fire.
+	// Want lists the branches that are correct as the first suspect. It is empty for a world that needs no alert.
 	Want []rules.Branch
-	// Unserved means that the fault leaves clients without any answer, which no objective counts.
+	// Unserved means that the fault leaves clients without answers. No objective counts this.
 	Unserved bool
 	Incident incident.Incident
 	Options  play.Options
 }
 
-// Quiet reports whether no alert need fire.
+// Quiet reports whether the world needs no alert.
 func (d Draw) Quiet() bool { return len(d.Want) == 0 }
 
 // lasts limits the length of a play, so that a hundred plays take minutes.
 const lasts = 30 * time.Minute
 
-// lived is the age of the engines when Prometheus first reads them. The engines' counters since the start show the
-// usual behaviour, and do not count as new.
+// lived is the age of the engines when Prometheus first reads them. The counters since then show the usual behaviour,
+// and do not count as new.
 const lived = 65 * time.Minute
 
 // New draws the world of a seed.
@@ -57,20 +57,20 @@ func New(seed uint64) Draw {
 	split(r, &f, c.class)
 	faults := c.draw(r, &f)
 	f.Profile.Arrivals = max(0.02, f.Profile.Arrivals*speed*float64(entries(f))/float64(f.Replicas))
-	d.Unserved = d.Unserved && (c.class != "crash-loop" || f.Replicas == 1) // the other gateway serves
+	d.Unserved = d.Unserved && (c.class != "crash-loop" || f.Replicas == 1) // otherwise the other gateway serves
 	if r.IntN(3) == 0 {
 		faults = append(faults, beside(r, f)...)
 	}
 	history := pick(r, 20*time.Minute, time.Hour, time.Hour, 2*time.Hour, 2*time.Hour)
 	if r.IntN(30) == 0 {
-		history = 26 * time.Hour // costs a minute
+		history = 26 * time.Hour // takes a minute to play
 	}
 	f.Fresh = true
 	d.Options.Scrape = pick(r, 15*time.Second, 30*time.Second, 30*time.Second, 60*time.Second)
 	if f.Runtimes[0] == metrics.VLLM {
 		ofVLLM(r, &f, c.class)
 	}
-	if r.IntN(4) == 0 { // another fault, which is mild, and older
+	if r.IntN(4) == 0 { // another fault, which is mild and older
 		faults = append(faults, mild(r, f.Replicas))
 	}
 	f.SeesProcesses = !d.Options.WithoutGPUs && d.Options.DCGM == nil && r.IntN(2) == 0 // as root on a host, or through hostPID
@@ -82,15 +82,15 @@ func New(seed uint64) Draw {
 	return d
 }
 
-// fleet draws healthy engines with their hardware, model and traffic, and the ratio of their speed to the speed
-// that the causes assume.
+// fleet draws healthy engines with their hardware, model and traffic. It also returns the ratio of their speed to the
+// speed that the causes assume.
 func fleet(r *rand.Rand) (f world.Fleet, speed float64) {
 	p := drill.NewProfile("drawn")
-	// Arrivals of each replica, per second: the usual hardware serves about 50 of the usual length.
+	// These are arrivals of each replica, per second. The usual hardware serves about 50 requests of the usual length.
 	p.Arrivals, p.Swing = between(r, 0.02, 15), 0.6*r.Float64()
 	p.Period = pick(r, 2*time.Minute, 2*time.Minute, 15*time.Minute, 4*time.Hour)
 	p.PromptTokens, p.OutputTokens, p.CacheHits = between(r, 300, 1500), between(r, 60, 250), 0.8*r.Float64()
-	if r.IntN(12) == 0 { // a classifier: many requests, short ones
+	if r.IntN(12) == 0 { // a classifier has many short requests
 		p.Arrivals, p.PromptTokens, p.OutputTokens = between(r, 15, 50), between(r, 80, 250), between(r, 4, 20)
 	}
 	f = world.Fleet{
@@ -105,7 +105,7 @@ func fleet(r *rand.Rand) (f world.Fleet, speed float64) {
 	case 1: // a model of 27 billion parameters in four bits
 		p.Weights, speed = drill.Weights{Parameters: 27e9, Bytes: 0.55, KVBytesPerTok: 64 << 10, Attention: 4 * 16 * 24 * 256}, 0.2
 	}
-	if f.Runtimes[0] == metrics.LlamaCpp { // eight slots and no request counts, so its documentation recommends probes
+	if f.Runtimes[0] == metrics.LlamaCpp { // it has eight slots and counts no requests, so its documentation recommends probes
 		p.MaxBatch, f.Probes, speed = 8, true, 0.1*speed
 	}
 	if r.IntN(4) == 0 {
@@ -121,11 +121,11 @@ func ofVLLM(r *rand.Rand, f *world.Fleet, class string) {
 	if slices.Contains(together, class) && r.IntN(4) == 0 && !f.Probes && f.Prefills == 0 {
 		f.Ranks = true
 	}
-	if f.Profile.Adapters == 0 && !f.Ranks && r.IntN(8) == 0 { // which all fit
+	if f.Profile.Adapters == 0 && !f.Ranks && r.IntN(8) == 0 { // all adapters fit
 		n := 1 + r.IntN(4)
 		f.Profile.Adapters, f.Profile.Named = n, n
 	}
-	if !f.Ranks && f.Prefills == 0 && r.IntN(6) == 0 { // which the exporter does not read
+	if !f.Ranks && f.Prefills == 0 && r.IntN(6) == 0 { // the exporter does not read the prefill engines
 		f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
 	}
 }
@@ -151,7 +151,7 @@ func byRole(r *rand.Rand, f *world.Fleet) {
 // entries returns how many replicas get the users' requests first.
 func entries(f world.Fleet) int { return cmp.Or(f.Prefills, f.Replicas) }
 
-// mix draws whether users differ: chat beside a classifier, and agents that request several answers at once.
+// mix draws whether users differ. For example, there is chat beside a classifier, or agents request several answers at once.
 func mix(r *rand.Rand, l *drill.Load) {
 	if r.IntN(4) == 0 {
 		l.Brief = between(r, 0.2, 0.8)
@@ -161,7 +161,7 @@ func mix(r *rand.Rand, l *drill.Load) {
 	}
 }
 
-// relabelling draws how Prometheus changes labels: not at all, with a cluster's name, or without pods and namespaces.
+// relabelling draws how Prometheus changes labels. It changes nothing, adds a cluster's name, or removes pods and namespaces.
 func relabelling(r *rand.Rand) func(labels.Labels) labels.Labels {
 	return pick(r, nil, nil, nil,
 		func(l labels.Labels) labels.Labels {
@@ -176,11 +176,11 @@ func relabelling(r *rand.Rand) func(labels.Labels) labels.Labels {
 func beside(r *rand.Rand, f world.Fleet) []incident.Fault {
 	replicas := f.Replicas
 	switch r.IntN(6) {
-	case 4: // a deployment of the version that ran before
+	case 4: // a deployment of the same version
 		return []incident.Fault{{At: -6 * time.Minute, Do: func(w *world.World) {
 			if replicas-f.Prefills > 1 {
 				again := w.Replicas[replicas-1:]
-				if w.Fleet.Ranks { // of one server
+				if w.Fleet.Ranks { // all ranks belong to one server
 					again = w.Replicas
 				}
 				for _, e := range again {
@@ -216,7 +216,7 @@ func beside(r *rand.Rand, f world.Fleet) []incident.Fault {
 	}
 }
 
-// mild returns a fault that began at most half an hour before the incident, and that users do not notice.
+// mild returns a fault that users do not notice. It began at most half an hour before the incident.
 func mild(r *rand.Rand, replicas int) incident.Fault {
 	n := r.IntN(replicas)
 	return incident.Fault{At: -time.Duration(between(r, 2, 30)) * time.Minute, Do: pick(r,
@@ -228,8 +228,8 @@ func mild(r *rand.Rand, replicas int) incident.Fault {
 	)}
 }
 
-// cause is one of the causes, which are all drawn with the same probability. draw may change the fleet, and returns the
-// faults.
+// cause is one of the causes. All causes are drawn with the same probability. draw may change the fleet, and returns
+// the faults.
 type cause struct {
 	class    string
 	want     []rules.Branch
@@ -240,9 +240,9 @@ type cause struct {
 // hidden reports whether a cause is visible only as a slow or a dead engine.
 func (c cause) hidden(f world.Fleet, o play.Options) bool {
 	switch c.class {
-	case "unlicensed": // its field is not among dcgm-exporter's defaults
+	case "unlicensed": // dcgm-exporter does not read this field by default
 		return o.WithoutGPUs || o.DCGM != nil
-	case "bad-release": // Dynamo's page does not show its engine's version
+	case "bad-release": // Dynamo's metrics page has no engine version
 		return f.Runtimes[0] == metrics.Dynamo
 	case "crowded-gpu":
 		return !f.SeesProcesses
@@ -253,7 +253,7 @@ func (c cause) hidden(f world.Fleet, o play.Options) bool {
 // causes lists the causes that are drawn.
 func causes() []cause { return slices.Concat(ofTraffic(), ofEngines(), ofFleets(), quiet()) }
 
-// ofTraffic lists causes in the behaviour of clients, and in front of the engines.
+// ofTraffic lists causes in the behaviour of clients, and in the systems in front of the engines.
 func ofTraffic() []cause {
 	return []cause{
 		{"load", []rules.Branch{rules.Queueing}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
@@ -501,7 +501,7 @@ func each(do func(*world.Replica)) func(*world.World) {
 	}
 }
 
-// some applies a change to every replica or, with the same probability, to the first.
+// some applies a change to every replica or, with the same probability, only to the first.
 func some(r *rand.Rand, do func(*world.Replica)) func(*world.World) {
 	if r.IntN(2) == 0 {
 		return each(do)

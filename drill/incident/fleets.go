@@ -31,7 +31,7 @@ func countedOn(runtimes map[slo.Signal][]metrics.Runtime) []slo.Objective {
 	return objectives
 }
 
-// edge returns short chats on L40S, with a batch limit for throughput.
+// edge returns a fleet with short chats on L40S, and with a batch limit for throughput.
 func edge() drill.Profile {
 	p := drill.NewProfile("llama-3.1-8b-edge")
 	p.GPU, p.Weights, p.MaxBatch, p.Budget = drill.L40S, drill.Llama8BFP8, 512, 640
@@ -39,8 +39,8 @@ func edge() drill.Profile {
 	return p
 }
 
-// decoding returns the decode side of a model whose prompts are computed elsewhere, with four times the requests that
-// combined replicas serve easily, and KV caches that arrive over 200 Gbit/s.
+// decoding returns the decode side of a model. Other engines compute the prompts. There are four times the requests
+// that combined replicas serve easily, and KV caches arrive over 200 Gbit/s.
 func decoding() world.Fleet {
 	f := chat()
 	f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
@@ -48,7 +48,7 @@ func decoding() world.Fleet {
 	return f
 }
 
-// offloading returns replicas that keep KV cache that does not fit their GPUs in 32 GB of host memory, over PCIe.
+// offloading returns replicas whose KV cache does not fit their GPUs. They keep the rest in 32 GB of host memory, over PCIe.
 func offloading() world.Fleet {
 	f := chat()
 	f.Profile.Release, f.Profile.Host, f.Profile.HostHits = "0.26.0", 32e9, 0.5
@@ -56,7 +56,7 @@ func offloading() world.Fleet {
 	return f
 }
 
-// rollout restarts a replica and the exporter at once.
+// rollout restarts a replica and the exporter at the same time.
 func rollout(replica int, at time.Duration) []Fault {
 	return []Fault{
 		fault(at, func(w *world.World) {
@@ -75,7 +75,7 @@ func crashes(replica int, every, loading time.Duration, times int) (faults []Fau
 	return faults
 }
 
-// onDemand returns Ollama with one model under little load. Ollama counts nothing. The only objective is about the
+// onDemand returns Ollama with one model under little load. Ollama counts nothing, so the only objective is about the
 // answers to probes.
 func onDemand() world.Fleet {
 	return with(chat(), func(f *world.Fleet) {
@@ -88,7 +88,7 @@ func onDemand() world.Fleet {
 	})
 }
 
-// newPod is the lever of an engine that hangs.
+// newPod is the action against an engine that hangs.
 func newPod(page string) Lever {
 	return Lever{
 		page,

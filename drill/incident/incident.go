@@ -1,4 +1,4 @@
-// Package incident is the drill's catalogue: what happens to a node, and which alerts must fire.
+// Package incident is the drill's catalogue. It has the incidents of a node, and the alerts that must fire.
 package incident
 
 import (
@@ -20,37 +20,37 @@ type Incident struct {
 	Name  string
 	Story string
 	Fleet world.Fleet
-	// Lived is how long the node was healthy before the exporter and its Prometheus started, by default zero. History
-	// is how long the node was healthy after that, by default two hours.
+	// Lived is how long the node was healthy before the exporter and its Prometheus started. Default: zero. History is how
+	// long the node was healthy after that. Default: two hours.
 	Lived, History time.Duration
-	// Replays holds the replays per hour of the first GPU's first NVLink on each day before the history, as Prometheus
-	// has recorded them.
+	// Replays has the replays per hour of the first GPU's first NVLink, for each day before the history. Prometheus has
+	// recorded them.
 	Replays []float64
 	// Faults lists the events from the onset on.
 	Faults []Fault
 	// Lasts is how long the drill watches after the onset.
 	Lasts time.Duration
-	// Lever is the action that ends the incident in a transcript. Other plays do not use it.
+	// Lever is the action that ends the incident in a transcript. No other play uses it.
 	Lever Lever
 
-	// Page names the alert that must page; nil if none must.
+	// Page names the alert that must page. It is nil if no alert must page.
 	Page *rules.Alert
-	// Or names an alert that may page first instead, because both detect the same fault, and chance decides which is
+	// Or names another alert that may page first, because both detect the same fault. Chance decides which of the two is
 	// earlier.
 	Or *rules.Alert
-	// Within limits how late a page may come if the theory gives no time, because no budget burns or no request could be
-	// sent.
+	// Within limits how late a page may come. It is needed if the theory gives no time, because no budget burns or no
+	// request could be sent.
 	Within time.Duration
-	// Cause names the alert that must name the cause, in the page or in a ticket. Clue names the clue that must name
-	// the cause, if no alert must.
+	// Cause names the alert that must name the cause, as a page or a ticket. If no alert must name the cause, Clue names
+	// the clue that must.
 	Cause *rules.Alert
 	Clue  string
-	// Shows is a regular expression for the evidence of the cause that the first page must have. Alerts on causes may
-	// come after the page, but their evidence must be in the page.
+	// Shows is a regular expression for evidence of the cause, which the first page must contain. Alerts on causes may
+	// come later than the page.
 	Shows string
-	// Quiet means that there must be no ticket either.
+	// Quiet means that a ticket is also wrong.
 	Quiet bool
-	// Report names the publication of the incident; nil for an invented incident.
+	// Report names the publication of the incident. It is nil for an invented incident.
 	Report *Report
 }
 
@@ -65,18 +65,18 @@ type Fault struct {
 
 // Lever is an action that improves the world.
 type Lever struct {
-	// Page names the runbook that advises the action. Parts names the headings in it.
+	// Page names the runbook that advises the action. Parts names the headings of this runbook.
 	Page  string
 	Parts []string
-	// Says describes the action in words.
+	// Says is the action in words.
 	Says string
 	Fault
 }
 
-// defaultHistory gives the comparisons with the day before some data, because these leave out the last hour.
+// defaultHistory is long enough for comparisons with the day before, which leave out the last hour.
 const defaultHistory = 2 * time.Hour
 
-// Names returns the alert or the clue that must name the cause, and its branch. Both are empty if no cause has to be named.
+// Names returns the alert or the clue that must name the cause, and its branch. Both are empty if no cause must be named.
 func (in Incident) Names() (name string, branch rules.Branch) {
 	if in.Cause != nil {
 		return in.Cause.Name, in.Cause.Branch
@@ -114,7 +114,7 @@ func one(i int, do func(r *world.Replica)) func(*world.World) {
 	return func(w *world.World) { do(w.Replicas[i]) }
 }
 
-// chat returns the fleet of most incidents: four replicas of an 8B model on H100, each at about a fifth of its
+// chat returns the fleet of most incidents. It has four replicas of an 8B model on H100, each at about a fifth of its
 // capacity.
 func chat() world.Fleet {
 	p := drill.NewProfile("llama-3.1-8b-chat")

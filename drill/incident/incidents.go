@@ -12,8 +12,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Incidents returns the drill's incidents: traffic first, then engines, GPUs and the exporter, and last the
-// incidents that must not page.
+// Incidents returns the drill's incidents. Traffic comes first, then engines, GPUs and the exporter. Incidents that
+// must not page come last.
 func Incidents() []Incident {
 	return slices.Concat(demandGrows(), cachesFail(), loadMeetsLimits(), enginesHang(), gatewaysFail(), hostsStarve(),
 		modelsDie(), replicasSlow(), memoryFails(), fabricWears(), exportersFail(), harmless())
@@ -150,7 +150,7 @@ func loadMeetsLimits() []Incident {
 			Name: "rejections", Story: "demand above capacity on an engine that refuses what its queue cannot hold",
 			Fleet: with(chat(), func(f *world.Fleet) {
 				f.Runtimes, f.Profile.MaxBatch, f.Profile.MaxQueue, f.Profile.Patience = []metrics.Runtime{metrics.TGI}, 64, 96, 0
-				// TGI reports neither TTFT nor ITL
+				// TGI reports neither TTFT nor ITL.
 				f.Objectives = slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() })
 			}), Lasts: 40 * minute, Faults: burst(),
 			Page: rules.FastBurn, Clue: "queue_long",
@@ -293,7 +293,7 @@ func gatewaysFail() []Incident {
 	}
 }
 
-// hostsStarve are incidents of one long step and of a host without CPU.
+// hostsStarve are incidents of one long step, and of a host with too little CPU time.
 func hostsStarve() []Incident {
 	return []Incident{
 		{

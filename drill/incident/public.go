@@ -15,11 +15,11 @@ import (
 
 // Report describes a published report of an incident that the drill replays.
 type Report struct {
-	// Source is the place of publication. The text begins with a repository on GitHub unless it is an address.
+	// Source is the place of publication. It is an address, or a text that begins with a repository on GitHub.
 	Source string
-	// Said holds the reported figures; Assumed holds the additions and cuts of the play.
+	// Said has the reported numbers. Assumed has the additions and simplifications of the play.
 	Said, Assumed string
-	// Noticed is how long after the onset people noticed; zero if the source does not say.
+	// Noticed is how long after the onset people noticed the incident. It is zero if the source does not state this.
 	Noticed time.Duration
 	// Sign returns series as soon as a scrape shows the incident.
 	Sign string
@@ -27,14 +27,14 @@ type Report struct {
 	Missed string
 }
 
-// Signs that several incidents share.
+// Several incidents share these signs.
 const (
 	noStep = "llm_engine_steps_total == llm_engine_steps_total offset 30s"
 	noEnd  = `sum by (pod) (llm_engine_requests_total) == sum by (pod) (llm_engine_requests_total offset 30s)`
 )
 
-// Public returns incidents that others published: first incidents that must page or open a ticket, then incidents
-// that must not page.
+// Public returns incidents that others published. Incidents that must page or open a ticket come first, followed by
+// incidents that must not page.
 func Public() []Incident {
 	incidents := slices.Concat(publicHangs(), publicStalls(), publicLinks(), publicFabrics(), publicDrivers(), publicGateways(),
 		publicEngines(),
@@ -53,7 +53,7 @@ func hang(do func(e *drill.Engine)) []Fault {
 	}))}
 }
 
-// A hung engine shows its last values, or a queue that grows.
+// A hung engine shows its last values, or a growing queue.
 func last(*drill.Engine)       {}
 func queueing(e *drill.Engine) { e.ShowsQueue = true }
 
@@ -578,7 +578,7 @@ func available() []slo.Objective {
 	return slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() })
 }
 
-// broken stops a replica with its GPU's XID, and with XID 45 for each of its processes.
+// broken stops a replica with its GPU's XID. It also reports XID 45 for each of the GPU's processes.
 func broken(i, xid int) func(*world.World) {
 	return one(i, func(r *world.Replica) {
 		r.GPU.Report(xid, 45, 45, 45)
@@ -586,8 +586,8 @@ func broken(i, xid int) func(*world.World) {
 	})
 }
 
-// diskTier returns a 27B model on one AMD R9700 (640 GB/s, 191 TFLOPS FP16, 32 GB) with a KV tier on disk. Weights of 4
-// bits, 64 KiB of KV cache per token, lengths and rate are assumptions. First tokens may take ten seconds.
+// diskTier returns a 27B model on one AMD R9700 (640 GB/s, 191 TFLOPS FP16, 32 GB) with a KV tier on disk. The weights of 4 bits,
+// the 64 KiB of KV cache per token, the lengths and the rate are assumptions. First tokens may take ten seconds.
 func diskTier() world.Fleet {
 	f := chat()
 	f.Replicas = 1

@@ -26,12 +26,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 )
 
-// Serve returns the HTTP API of a Prometheus with the samples that a simulation stored, read-only.
+// Serve returns the read-only HTTP API of a Prometheus with the samples that a simulation stored.
 func Serve(store *rulesim.Sim) http.Handler {
 	return (&Prometheus{store: store, registry: prometheus.NewRegistry()}).handler("")
 }
 
-// handler serves Prometheus' HTTP API, read-only.
+// handler serves Prometheus' HTTP API. It is read-only.
 func (p *Prometheus) handler(address string) http.Handler {
 	router := route.New()
 	p.api(address).Register(router.WithPrefix("/api/v1"))
@@ -44,11 +44,11 @@ func (p *Prometheus) handler(address string) http.Handler {
 	return router
 }
 
-// api names the arguments of the API's constructor. Prometheus' web package takes most of these arguments by name,
-// but also serves web pages that are not in its module, and profiles of the drill.
+// api names the arguments of the API's constructor. Prometheus' web package takes most of these arguments by name, but
+// it also serves web pages that are not in its module, and profiles of the drill.
 func (p *Prometheus) api(address string) *api.API {
 	db := p.store.DB()
-	var ( // nothing can be written or administered over HTTP
+	var ( // the API cannot write or administer
 		appendable                                                               storage.Appendable
 		appendableV2                                                             storage.AppendableV2
 		remoteWrite, otlp, otlpDeltaToCumulative, otlpNativeDelta, startTimeZero bool
@@ -74,7 +74,7 @@ func (p *Prometheus) api(address string) *api.API {
 		flags         = map[string]string{}
 		urls          = api.GlobalURLOptions{ListenAddress: address, Host: address, Scheme: "http"}
 		always        = func(f http.HandlerFunc) http.HandlerFunc { return f }
-		corsOrigin    = regexp.MustCompile(`^(?:)$`) // none
+		corsOrigin    = regexp.MustCompile(`^(?:)$`) // matches no origin
 		runtimeInfo   = func() (api.RuntimeInfo, error) {
 			return api.RuntimeInfo{}, errors.New("the drill's Prometheus reports nothing about its process")
 		}
@@ -93,8 +93,8 @@ func (p *Prometheus) api(address string) *api.API {
 	)
 }
 
-// version returns the release of the embedded Prometheus, by which clients choose features. Release 3.15.0 is the Go
-// module v0.315.0.
+// version returns the release of the embedded Prometheus, because clients choose features by release. Release 3.15.0 is
+// the Go module v0.315.0.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -108,7 +108,7 @@ func version() string {
 	return ""
 }
 
-// noAlertmanager reports to the API that alerts go to no server, because the drill routes them itself.
+// noAlertmanager reports to the API that alerts go to no server, because the drill itself routes alerts.
 type noAlertmanager struct{}
 
 func (noAlertmanager) Alertmanagers() []*url.URL        { return nil }

@@ -41,10 +41,10 @@ var (
 	boardPage = template.Must(template.New("board").Parse(boardHTML))
 )
 
-// Boards is the folder of the dashboards that a browser shows without Grafana.
+// Boards is the path of the dashboards that a browser shows without Grafana.
 const Boards = "/boards/"
 
-// ranges are how far back a reader may look; the demo has a day of history.
+// ranges are the time ranges for readers. The demo has a day of history.
 var ranges = []string{"15m", "1h", "6h", "1d"}
 
 // boards serves the dashboards as web pages, drawn from the answers of the storage.
@@ -100,7 +100,7 @@ type row struct {
 	Panels []drawn
 }
 
-// drawn is a panel with its content: an error, a text if there is no data, or the content of its kind.
+// drawn is a panel with its content. The content is an error, a text if there is no data, or the content of the panel's kind.
 type drawn struct {
 	dashboards.Panel
 	ID, Error, Empty, Runbook string
@@ -254,7 +254,7 @@ func said(p dashboards.Panel, v float64) string {
 	return write(v, p.Unit)
 }
 
-// class returns the class of a value by the step that it has reached. The last colours of a panel are the urgent
+// class returns the class of a value by the step that the value has reached. The last colours of a panel are the urgent
 // colours.
 func class(p dashboards.Panel, v float64) string {
 	reached := p.Steps[0]
@@ -286,7 +286,7 @@ func (s boards) table(p dashboards.Panel, all []line, now time.Time) *listing {
 	for _, c := range columns {
 		t.Heads = append(t.Heads, c.Title)
 	}
-	rows := map[string]map[string]float64{} // the values of series with the same labels, or with the labels in common
+	rows := map[string]map[string]float64{} // values of series with the same labels, or with the same common labels
 	var order []labels.Labels
 	for _, l := range all {
 		key := l.Metric.String()
@@ -305,7 +305,7 @@ func (s boards) table(p dashboards.Panel, all []line, now time.Time) *listing {
 		}
 		rows[key][l.value] = l.last()
 	}
-	slices.SortFunc(order, func(a, b labels.Labels) int { // the largest values first, names from A to Z, as in Grafana
+	slices.SortFunc(order, func(a, b labels.Labels) int { // the largest values first, then names from A to Z, as in Grafana
 		first := cmp.Or(p.SortBy, columns[0].Field)
 		return cmp.Or(cmp.Compare(rows[b.String()][first], rows[a.String()][first]), cmp.Compare(a.Get(first), b.Get(first)),
 			labels.Compare(a, b))
@@ -336,7 +336,7 @@ func narrows(row, series labels.Labels) bool {
 	return all
 }
 
-// legend fills the labels of a series into the name of a line, and leaves out missing labels.
+// legend writes the labels of a series into the name of a line. It leaves out missing labels.
 func legend(format string, of labels.Labels) string {
 	return strings.Join(strings.Fields(place.ReplaceAllStringFunc(format, func(p string) string {
 		name := strings.Trim(p, "{}")

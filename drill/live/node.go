@@ -1,6 +1,6 @@
-// Package live runs an incident of the drill in real time, over HTTP on this machine: the engines on their own ports,
-// the GPUs behind a fake NVML library, the exporter as a process, and an embedded Prometheus. All numbers of engines
-// and GPUs are invented.
+// Package live runs an incident of the drill in real time, over HTTP on this machine. The engines have their own ports,
+// the GPUs are behind a fake NVML library, the exporter is a process, and a Prometheus is embedded. All numbers of
+// engines and GPUs are invented.
 package live
 
 import (
@@ -35,7 +35,7 @@ type Node struct {
 	*Play
 	// Engines lists the addresses of the engines, in the order of the replicas.
 	Engines []string
-	// WithoutGPUs explains why there are no GPUs; nil if there are GPUs.
+	// WithoutGPUs explains why there are no GPUs. It is nil if there are GPUs.
 	WithoutGPUs error
 
 	options Options
@@ -54,7 +54,7 @@ type Options struct {
 	Exporter, Listen string
 	// Prometheus is the address that answers queries and shows the dashboards. Messages link to this address.
 	Prometheus string
-	// Dir is the folder for the node's files. It must be empty; the caller removes it.
+	// Dir is the folder for the node's files. It must be empty. The caller removes it.
 	Dir string
 	// Log receives the exporter's log.
 	Log io.Writer
@@ -146,7 +146,7 @@ func (n *Node) gpus() (*fakenvml.State, error) {
 	return world.NewNVML(library, replicas)
 }
 
-// Run starts the exporter and lets the world run until ctx is done or something fails.
+// Run starts the exporter, and lets the world run until ctx is done or there is an error.
 func (n *Node) Run(ctx context.Context) error {
 	tick := time.NewTicker(step)
 	defer tick.Stop()
@@ -165,7 +165,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// History plays the time up to the present. GPU series that the world lacks come from the exporter, which runs for a moment.
+// History plays the time up to the present. If the world lacks GPU series, they come from the exporter, which runs for a moment.
 func (n *Node) History(ctx context.Context, done func(share float64)) error {
 	if n.WithoutGPUs == nil {
 		page, err := n.page(ctx)
@@ -177,8 +177,8 @@ func (n *Node) History(ctx context.Context, done func(share float64)) error {
 	return n.Play.History(ctx, done)
 }
 
-// page starts the exporter and returns its metrics page once the page contains one second of all GPUs and their
-// processes.
+// page starts the exporter. It returns the exporter's metrics page as soon as the page covers one second of all GPUs
+// and their processes.
 func (n *Node) page(ctx context.Context) (string, error) {
 	if err := n.start(); err != nil {
 		return "", err
@@ -266,7 +266,7 @@ func (n *Node) stop() {
 	n.process = nil
 }
 
-// Source returns the node, after its history, in the form that a Prometheus reads.
+// Source returns the node, after its history, as a source for a Prometheus.
 func (n *Node) Source() Source {
 	return Source{
 		Exporter: n.options.Listen, Instance: play.Instance, RuleFile: n.past.RuleFile, Style: n.around.style,
@@ -274,7 +274,7 @@ func (n *Node) Source() Source {
 	}
 }
 
-// Close stops everything. Close must not be called before Run has returned.
+// Close stops the node. Run must have returned before.
 func (n *Node) Close() error {
 	if n.process != nil {
 		n.stop()

@@ -21,8 +21,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Play runs an incident in real time. The history before it is played in virtual time; the same world of replicas
-// then continues under the machine's clock.
+// Play runs an incident in real time. The history before the incident is played in virtual time. The same world of
+// replicas then continues with the machine's clock.
 type Play struct {
 	Incident incident.Incident
 
@@ -32,18 +32,18 @@ type Play struct {
 	faults []incident.Fault // faults that have not happened yet
 	onset  time.Time        // zero: not set yet
 
-	records int // written to the kernel log so far
+	records int // number of records written to the kernel log so far
 }
 
 // surroundings holds the addresses and files that a Play uses.
 type surroundings struct {
 	// engines lists the addresses, host:port, that will serve the replicas' engines.
 	engines []string
-	// gpus is the node's NVML, with a GPU for each replica; nil when there is none. kmsg is the file in place of the
-	// kernel log, the source of XIDs.
+	// gpus is the node's NVML, with a GPU for each replica, or nil. kmsg is the file that replaces the kernel log, from
+	// which XIDs come.
 	gpus *fakenvml.State
 	kmsg string
-	// prometheus is the address of the Prometheus that answers the queries of runbooks; empty for none.
+	// prometheus is the address of the Prometheus that answers the queries of runbooks, or empty.
 	prometheus string
 	// style is the style of the rules.
 	style rules.Style
@@ -66,14 +66,14 @@ func newPlay(in incident.Incident, seed uint64, around surroundings) (*Play, err
 // Close removes the stored series.
 func (p *Play) Close() error { return p.past.Close() }
 
-// History plays the time up to the present, with the faults before the onset. It calls done with the share that has been
-// played.
+// History plays the time up to the present, with the faults before the onset. It calls done with the share of the time
+// that has been played.
 func (p *Play) History(ctx context.Context, done func(share float64)) error {
 	var before []incident.Fault
 	for ; len(p.faults) > 0 && p.faults[0].At < 0; p.faults = p.faults[1:] {
 		before = append(before, incident.Fault{At: p.past.Onset + p.faults[0].At, Do: p.faults[0].Do})
 	}
-	for from := time.Duration(0); ; { // more time passes meanwhile
+	for from := time.Duration(0); ; { // time passes while this loop runs
 		until := time.Since(p.past.World.At(0)).Truncate(play.ScrapeInterval)
 		if until < from {
 			return nil
@@ -99,7 +99,7 @@ func (p *Play) Change(do func(*world.World)) {
 	do(p.past.World)
 }
 
-// Heal prevents all further faults and undoes the past ones.
+// Heal prevents all further faults, and undoes past faults.
 func (p *Play) Heal(undo func(*world.World)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

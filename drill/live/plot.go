@@ -20,7 +20,7 @@ type plot struct {
 	Cells []cell
 }
 
-// drawnLine is a line of a plot and of the table below it.
+// drawnLine is a line of a plot, and of the table below the plot.
 type drawnLine struct {
 	Name, Colour, Path, Last, Most string
 	Limit                          bool
@@ -34,7 +34,7 @@ type cell struct {
 	Opacity             float64
 }
 
-// lines draws lines; limits are dashed. The line that ends highest comes first. Limits come last.
+// lines draws lines. The line that ends highest comes first. Limits are dashed and come last.
 func lines(p dashboards.Panel, all []line, v view) *plot {
 	var top float64
 	most := make([]float64, len(all))
@@ -46,7 +46,7 @@ func lines(p dashboards.Panel, all []line, v view) *plot {
 			top = max(top, most[i])
 		}
 	}
-	for i, l := range all { // a limit far above the lines would flatten them
+	for i, l := range all { // a limit far above the lines would flatten the lines
 		if l.limit && most[i] <= 3*top {
 			top = max(top, most[i])
 		}
@@ -64,7 +64,7 @@ func lines(p dashboards.Panel, all []line, v view) *plot {
 				at = below[f.T]
 			}
 			command := "L"
-			if f.T > gone { // draw no line across a gap
+			if f.T > gone { // no line is drawn across a gap
 				command = "M"
 			}
 			gone = f.T + 3*v.Step.Milliseconds()/2
@@ -89,7 +89,7 @@ func lines(p dashboards.Panel, all []line, v view) *plot {
 	return out
 }
 
-// heatmap draws how many observations each bucket has, from the lowest bound up.
+// heatmap draws how many observations each bucket has. The lowest bound comes first.
 func heatmap(p dashboards.Panel, all []line, v view) *plot {
 	slices.SortFunc(all, func(a, b line) int { return cmp.Compare(bound(a), bound(b)) })
 	counts, most := make([]map[int64]float64, len(all)), 0.0
@@ -179,7 +179,7 @@ func nice(v float64) float64 {
 	return 10 * unit
 }
 
-// prefix names a multiple of a unit, for values of at least from.
+// prefix names a multiple of a unit, for values that are at least from.
 type prefix struct {
 	from, of float64
 	name     string
@@ -189,7 +189,7 @@ var (
 	decimal = []prefix{{1e12, 1e12, "T"}, {1e9, 1e9, "G"}, {1e6, 1e6, "M"}, {1e3, 1e3, "k"}, {0, 1, ""}}
 	binary  = []prefix{{1 << 40, 1 << 40, "Ti"}, {1 << 30, 1 << 30, "Gi"}, {1 << 20, 1 << 20, "Mi"}, {1 << 10, 1 << 10, "Ki"}, {0, 1, ""}}
 	times   = []prefix{{86400, 86400, " d"}, {3600, 3600, " h"}, {60, 60, " min"}, {1, 1, " s"}, {1e-3, 1e-3, " ms"}, {0, 1e-6, " µs"}}
-	// units lists Grafana's units of numbers with a suffix. A suffix without a space takes the prefix.
+	// units lists Grafana's units of numbers with a suffix. A suffix without a leading space takes the prefix.
 	units = map[string]struct {
 		prefixes []prefix
 		suffix   string
@@ -200,7 +200,7 @@ var (
 	}
 )
 
-// write writes a quantity in one of Grafana's units, to three digits.
+// write writes a quantity in one of Grafana's units, with three digits.
 func write(v float64, unit string) string {
 	u := units[unit]
 	if suffix, found := strings.CutPrefix(unit, "count:"); found {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// port is the address of an engine, open only while the engine answers.
+// port is the address of an engine. It is open only while the engine answers.
 type port struct {
 	address string
 	page    func() http.Handler // nil while the engine is down
@@ -23,14 +23,14 @@ func (p *port) serve(l net.Listener) {
 	p.server = &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		page := p.page()
 		if page == nil {
-			panic(http.ErrAbortHandler) // the engine has just gone down, so break the connection
+			panic(http.ErrAbortHandler) // the engine has just stopped, so break the connection
 		}
 		page.ServeHTTP(w, r)
 	})}
 	go func(s *http.Server) { _ = s.Serve(l) }(p.server) // ends with Close
 }
 
-// follow opens or closes the port with the engine.
+// follow opens the port when the engine answers, and closes it when the engine stops.
 func (p *port) follow() error {
 	switch up := p.page() != nil; {
 	case up && p.server == nil:

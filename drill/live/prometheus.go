@@ -36,8 +36,8 @@ scrape_configs:
   - job_name: ` + ours.DefaultJob + `
 `
 
-// Prometheus scrapes the exporter of a node, evaluates the rules and answers queries over HTTP, all with Prometheus'
-// own code.
+// Prometheus scrapes the exporter of a node, evaluates the rules and answers queries over HTTP. All of this is
+// Prometheus' own code.
 type Prometheus struct {
 	store    *rulesim.Sim
 	config   *config.Config
@@ -89,7 +89,7 @@ func NewPrometheus(ctx context.Context, l net.Listener, s Source, dir string) (*
 		Parser:     parser.NewParser(parser.Options{}),
 	})
 	interval := time.Duration(p.config.GlobalConfig.EvaluationInterval)
-	// An empty first update prevents the second update from restoring state that does not exist.
+	// An empty first update prevents the second update from restoring state, because there is none.
 	for _, files := range [][]string{nil, {file}} {
 		if err := p.rules.Update(interval, files, labels.EmptyLabels(), "", nil); err != nil {
 			return nil, fmt.Errorf("the rules do not load: %w", err)
@@ -124,7 +124,7 @@ func (p *Prometheus) QueryAt(ctx context.Context, expr string, at time.Time) (pr
 	return p.query(ctx, expr, at)
 }
 
-// Alerts lists the alerts that fire, and the pending ones, with their start and the time for which they must hold.
+// Alerts lists firing and pending alerts, with their start and the time for which their condition must apply.
 func (p *Prometheus) Alerts() (firing []rulesim.Alert, pending []string, err error) {
 	for _, r := range p.rules.AlertingRules() {
 		err = errors.Join(err, r.LastError())

@@ -15,7 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/site"
 )
 
-// QueryPath is the web page that answers one query. Its parameter has the same name as in Prometheus' own page.
+// QueryPath is the web page that answers one query. Its parameter has the same name as in Prometheus' own web page.
 const QueryPath = "/graph"
 
 // shownSeries limits the answer on the web page.
@@ -37,7 +37,7 @@ type answered struct {
 	Lines             []struct{ Series, Value string }
 }
 
-// answer evaluates an expression, the largest value first.
+// answer evaluates an expression. The largest value comes first.
 func (p *Prometheus) answer(expr string) (a answered) {
 	a.Expr = strings.TrimSpace(expr)
 	if a.Expr == "" {

@@ -20,22 +20,22 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Alertmanager runs Alertmanager in virtual time with the generated configuration. Parsing, the routing tree, its options
-// and the matchers of inhibition are Alertmanager's own code. Its dispatcher and inhibitor follow the machine's clock, so
-// this code replaces them: it lets groups wait and flushes them at their interval, compares labels that must be equal,
-// and decides whether a flush has news. TestDispatcher compares it with Alertmanager's code. Alertmanager's own templates
-// render the messages. Silences, mute times, clustering and delivery are not simulated.
+// Alertmanager runs Alertmanager in virtual time with the generated configuration. Parsing, the routing tree, its options, and the matchers
+// of inhibition are Alertmanager's own code. Alertmanager's dispatcher and inhibitor follow the machine's clock, so this code replaces
+// them. It lets groups wait, flushes them at their interval, and compares labels that must be equal. It also decides whether a flush has
+// news. TestDispatcher compares it with Alertmanager's code. Alertmanager's own templates render the messages. Silences, mute times,
+// clustering and delivery are not simulated.
 type Alertmanager struct {
 	words  *template.Template
 	route  *dispatch.Route
 	mutes  []*inhibit.InhibitRule
 	active map[model.Fingerprint]alert
 	groups map[string]*group
-	log    map[string]entry // the last notification, by group
-	sent   []Notification   // not taken yet
+	log    map[string]entry // last notification, by group
+	sent   []Notification   // not yet returned by Take
 }
 
-// alert holds Alertmanager's data of a firing alert.
+// alert has Alertmanager's data of a firing alert.
 type alert struct {
 	labels, annotations model.LabelSet
 	began               time.Time
@@ -48,11 +48,11 @@ type group struct {
 	alerts map[model.Fingerprint]member
 }
 
-// member holds an alert of a group: firing, or resolved since the last flush.
+// member is an alert of a group. It is firing, or has been resolved since the last flush.
 type member struct {
 	alert
 	fires bool
-	ended time.Time // when it stopped firing
+	ended time.Time // when the alert stopped firing
 }
 
 // entry holds the part of a group's last notification that Alertmanager remembers.
@@ -67,12 +67,12 @@ type Notification struct {
 	Receiver string
 	Alerts   []string // firing alerts
 	Resolved bool     // no alert fires any more
-	Update   bool     // the receiver already has a message of the group, whose key pagers use to deduplicate
+	Update   bool     // the receiver already has a message of the group with the same key, and pagers deduplicate by this key
 	Split    string   // from its alerts
 	Group    string   // the key that a pager would use
 	// Labels holds the labels of the first firing alert.
 	Labels model.LabelSet
-	// Title and Text are the message that its receiver reads.
+	// Title and Text are the message for the receiver.
 	Title, Text string
 
 	data *template.Data // the data of Title and Text
@@ -81,7 +81,7 @@ type Notification struct {
 // Message returns the title and the text, without an empty line at the end.
 func (n Notification) Message() string { return strings.TrimSpace(n.Title + "\n" + n.Text) }
 
-// Length returns the number of lines and characters that a receiver reads.
+// Length returns the number of lines and characters of the message.
 func (n Notification) Length() (lines, characters int) {
 	text := n.Message()
 	return 1 + strings.Count(text, "\n"), utf8.RuneCountInString(text)
@@ -153,8 +153,8 @@ func (a *Alertmanager) Receive(now time.Time, firing []rulesim.Alert) error {
 	return nil
 }
 
-// Run flushes the groups that are due before a time. A flush that is due exactly then waits for the alerts of that
-// time.
+// Run flushes the groups that are due before a time. If a flush is due exactly at this time, it waits for the alerts of
+// this time.
 func (a *Alertmanager) Run(now time.Time) error {
 	for _, key := range slices.Sorted(maps.Keys(a.groups)) {
 		g := a.groups[key]
@@ -238,7 +238,7 @@ func set(l labels.Labels) model.LabelSet {
 	return s
 }
 
-// within reports whether b contains all of a.
+// within reports whether b contains all labels of a.
 func within(a, b map[model.Fingerprint]bool) bool {
 	for id := range a {
 		if !b[id] {
@@ -248,7 +248,7 @@ func within(a, b map[model.Fingerprint]bool) bool {
 	return true
 }
 
-// muted reports whether another firing alert mutes this one.
+// muted reports whether another firing alert mutes this alert.
 func (a *Alertmanager) muted(target model.LabelSet) bool {
 	for _, r := range a.mutes {
 		if !r.TargetMatchers.Matches(target) {
@@ -271,7 +271,7 @@ func (a *Alertmanager) muted(target model.LabelSet) bool {
 	return false
 }
 
-// Take returns the notifications sent since it was last called.
+// Take returns the notifications that were sent since the last call.
 func (a *Alertmanager) Take() []Notification {
 	sent := a.sent
 	a.sent = nil

@@ -40,19 +40,19 @@ type exporter struct {
 	engine *engine.Collector
 	probes *probe.Collector
 	health *health.Judge
-	judged []prometheus.Metric // the input of the judge
+	judged []prometheus.Metric // input of the judge
 	parser parser.Parser
 	known  map[string]labels.Labels
 	text   bytes.Buffer
-	// dcgm is the node's dcgm-exporter if GPUs are read from its metrics page, or nil if NVML is read.
+	// dcgm is the node's dcgm-exporter if its metrics page is the source of the GPUs. It is nil if the source is NVML.
 	dcgm http.RoundTripper
 	page *gpupage.Collector
 
-	// also holds lines of a real exporter's metrics page, for GPU series that the world lacks. It is nil in purely
-	// virtual time.
+	// also has lines of a real exporter's metrics page, for GPU series that the world lacks. It is nil in purely virtual
+	// time.
 	also []string
 
-	// mismatched means that the driver's library was updated before the exporter loaded it.
+	// mismatched means that the driver's library was updated before the exporter loaded the library.
 	mismatched  bool
 	withoutGPUs bool
 	relabel     func(labels.Labels) labels.Labels
@@ -240,7 +240,7 @@ func (e *exporter) sample(line string, emit rulesim.Emit) error {
 		}
 		b := labels.NewBuilder(parsed)
 		b.Set("instance", Instance).Set("job", rules.DefaultJob)
-		if bound, err := strconv.ParseFloat(parsed.Get(model.BucketLabel), 64); err == nil { // as a scrape of Prometheus 3 writes it
+		if bound, err := strconv.ParseFloat(parsed.Get(model.BucketLabel), 64); err == nil { // in the form of a scrape of Prometheus 3
 			b.Set(model.BucketLabel, labels.FormatOpenMetricsFloat(bound))
 		}
 		series = b.Labels()
@@ -254,7 +254,7 @@ func (e *exporter) sample(line string, emit rulesim.Emit) error {
 	return nil
 }
 
-// gpus writes the GPU series, and which engine runs on which GPU.
+// gpus writes the GPU series, and the series that show which engine runs on which GPU.
 func (e *exporter) gpus(emit rulesim.Emit) error {
 	show := func(f *metrics.Family, value float64, values ...string) {
 		emit(labelled(f, values, "instance", Instance, "job", rules.DefaultJob), value)
@@ -336,7 +336,7 @@ func served(c prometheus.Collector, put world.Put) error {
 	return nil
 }
 
-// labelled returns the labels of a vocabulary series, except empty labels. pairs are labels of the scrape.
+// labelled returns the labels of a series of the vocabulary, except empty labels. pairs are labels that the scrape adds.
 func labelled(f *metrics.Family, values []string, pairs ...string) labels.Labels {
 	pairs = append(pairs, model.MetricNameLabel, f.Name)
 	for i, v := range values {

@@ -1,5 +1,5 @@
-// Package play plays incidents in virtual time: through the exporter's own code, into Prometheus' storage and rule
-// manager with the generated rules, and through Alertmanager's routing and inhibition.
+// Package play plays incidents in virtual time. It uses the exporter's own code, Prometheus' storage and rule manager
+// with the generated rules, and Alertmanager's routing and inhibition.
 package play
 
 import (
@@ -31,12 +31,12 @@ type Options struct {
 	Seed uint64
 	// Groups holds the rules. Default: Rules().
 	Groups []rules.Group
-	// Style sets the style of the rules and the messages. Without an address, dashboards are at grafana.example and
+	// Style is the style of the rules and the messages. If there is no address, dashboards are at grafana.example and
 	// runbooks at llm.example.
 	Style rules.Style
-	// Relabel is the scrape's relabelling. A series without labels afterwards is dropped. nil changes nothing.
+	// Relabel is the scrape's relabelling. If a series then has no labels, it is dropped. nil changes nothing.
 	Relabel func(labels.Labels) labels.Labels
-	// DCGM lists additional fields of the node's dcgm-exporter, if the exporter reads GPUs from it; nil if the exporter reads NVML.
+	// DCGM lists additional fields of the node's dcgm-exporter, if the exporter reads GPUs from it. It is nil if the exporter reads NVML.
 	DCGM []string
 	// WithoutGPUs leaves out the series of GPUs.
 	WithoutGPUs bool
@@ -48,7 +48,7 @@ type Options struct {
 	Native func(at time.Time) bool
 }
 
-// Play holds a running incident.
+// Play is a running incident.
 type Play struct {
 	Incident incident.Incident
 	Seed     uint64
@@ -58,7 +58,7 @@ type Play struct {
 	RuleFile     []byte
 	Prometheus   *rulesim.Sim
 	Alertmanager *Alertmanager
-	// Evaluations and Sent hold, in order, the alerts that fired and their notifications.
+	// Evaluations has the alerts that fired, and Sent has their notifications. Both are in order.
 	Evaluations []Evaluation
 	Sent        []Notification
 
@@ -167,8 +167,8 @@ func (p *Play) Faults() []incident.Fault {
 	return all
 }
 
-// Through plays from one time to another, both since the epoch of the world like the times of the faults, and calls each, if it is set,
-// after each scrape. The rules are evaluated for many scrapes at once, which is many times faster than Step.
+// Through plays from one time to another. Both times count from the epoch of the world, like the times of the faults. After each scrape, it
+// calls each, unless each is nil. It evaluates the rules for many scrapes at once, which is many times faster than Step.
 func (p *Play) Through(ctx context.Context, from, until time.Duration, faults []incident.Fault, each func(at time.Duration) error) error {
 	firing := map[time.Time][]rulesim.Alert{}
 	p.Prometheus.OnAlert = func(at time.Time, a rulesim.Alert) { firing[at] = append(firing[at], a) }
@@ -217,7 +217,7 @@ func (p *Play) Through(ctx context.Context, from, until time.Duration, faults []
 // atOnce is the number of scrapes after which Through evaluates the rules.
 const atOnce = 240
 
-// Step advances to a time, scrapes if that is due, and evaluates the rules that are due.
+// Step advances to a time. It scrapes if a scrape is due, and evaluates the rules that are due.
 func (p *Play) Step(t time.Duration) error {
 	if err := p.read(t); err != nil {
 		return err
@@ -225,7 +225,7 @@ func (p *Play) Step(t time.Duration) error {
 	return p.Prometheus.Eval(p.World.At(t))
 }
 
-// read advances to a time and scrapes if that is due.
+// read advances to a time, and scrapes if a scrape is due.
 func (p *Play) read(t time.Duration) error {
 	p.World.Advance(t)
 	if t%p.scrape != 0 {
@@ -236,8 +236,8 @@ func (p *Play) read(t time.Duration) error {
 	return cmp.Or(err, failed)
 }
 
-// Also adds to every later scrape the GPU series that a real exporter's metrics page has and the world lacks. Values
-// that depend on the load change with it. All other values stay unchanged.
+// Also adds GPU series to every later scrape. A real exporter's metrics page has these series, but the world lacks
+// them. Values that depend on the load change with the load. All other values stay unchanged.
 func (p *Play) Also(page string) {
 	for line := range strings.Lines(page) {
 		if strings.HasPrefix(line, "llm_gpu_") {
@@ -246,7 +246,7 @@ func (p *Play) Also(page string) {
 	}
 }
 
-// Firing returns when each alert fired, since the onset.
+// Firing returns when each alert fired. Times count from the onset.
 func (p *Play) Firing() map[string][]time.Duration {
 	firing := map[string][]time.Duration{}
 	for _, e := range p.Evaluations {

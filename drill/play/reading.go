@@ -9,14 +9,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// Reading returns the last scrape of the simulated Prometheus before a time: the metrics that a reader would have found
-// on the node.
+// Reading returns the last scrape of the simulated Prometheus before a time. A reader would have found these metrics on
+// the node.
 func (p *Play) Reading(at time.Time) (triage.Reading, error) {
 	all, err := p.Prometheus.Query(`{__name__=~"llm_.+",job!=""}`, at)
 	return triage.Reading{At: at, Series: all}, err
 }
 
-// Past answers like the simulated Prometheus.
+// Past answers queries about the past, like the simulated Prometheus.
 func (p *Play) Past(_ context.Context, query string, at time.Time) (promql.Vector, error) {
 	return p.Prometheus.Query(query, at)
 }

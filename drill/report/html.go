@@ -21,7 +21,7 @@ var (
 	style template.CSS
 )
 
-// Sizes in pixels of a plot, of the row of bars, and of the time axis under both.
+// These are sizes in pixels of a plot, of the row of bars, and of the time axis below both.
 const width, height, barsWidth, barHeight, timesHeight = 390, 110, 1180, 17, 14
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{
@@ -43,7 +43,7 @@ func figure(t Trace, p *Plot) template.HTML {
 		template.HTMLEscapeString(p.Title))
 	lines(&b, t, p)
 	b.WriteString(`</svg></figure>`)
-	return template.HTML(b.String()) // every text in it was escaped above
+	return template.HTML(b.String()) // all texts in it are escaped above
 }
 
 // names returns the names of the lines in order.
@@ -71,7 +71,7 @@ func lines(b *strings.Builder, t Trace, p *Plot) {
 			fmt.Fprintf(b, `<polyline class="l%d" points="`, i%8)
 			for i, q := range line {
 				if i > 0 && i < len(line)-1 && y(line[i-1]) == y(q) && y(q) == y(line[i+1]) {
-					continue // within a level stretch
+					continue // the line is level here
 				}
 				fmt.Fprintf(b, "%.1f,%s ", x(q.At, from, to, width), y(q))
 			}
@@ -114,7 +114,7 @@ func bars(t Trace) template.HTML {
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="alerts">`, barsWidth, barHeight*n+timesHeight)
 	alertBars(&b, t)
 	b.WriteString(`</svg>`)
-	return template.HTML(b.String()) // every text in it was escaped above
+	return template.HTML(b.String()) // all texts in it are escaped above
 }
 
 // alerts returns the names of the alerts that fired, in the order of the bars.

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Sizes of a picture in pixels: the rows of a title and of the names below it, and the gap between plots.
+// These are sizes of a picture in pixels: the rows of a title and of the names below it, and the gap between plots.
 const titleHeight, namesHeight, gap = 22, 14, 5
 
 // WriteSVG writes a trace as one picture: the bars of its alerts, and its plots.

@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// WriteScores writes the scores of incidents over several seeds as CSV, one row per incident. A time that depends on the
-// seed becomes a range. Scores of one incident must be adjacent.
+// WriteScores writes the scores of incidents over several seeds as CSV. Each incident has one row. If a time depends on
+// the seed, it becomes a range. Scores of one incident must be adjacent.
 func WriteScores(out io.Writer, scores []score.Score) error {
 	rows := [][]string{{
 		"incident", "paged by", "after", "later than theory", "cause", "after", "in page", "pages", "updates", "tickets",
@@ -60,7 +60,7 @@ func each(scores []score.Score, of func(score.Score) string) string {
 	return strings.Join(values, ", ")
 }
 
-// between returns the range of a time over the scores that contain one.
+// between returns the range of a time over the scores that have this time.
 func between(scores []score.Score, has func(score.Score) bool, of func(score.Score) score.Span) string {
 	var times []score.Span
 	for _, s := range scores {

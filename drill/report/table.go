@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// WriteTable prints scores, one per line, then the problems.
+// WriteTable prints scores, one per line, followed by the problems.
 func WriteTable(out io.Writer, scores []score.Score) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "incident\tseed\tpaged by\tafter\ttheory\tcause\tafter\tin page\tpages\tupdates\ttickets\tcleared\talso fired")

@@ -1,4 +1,4 @@
-// Package report writes the course and the scores of incidents: as a table, as Markdown, and as a web page with plots.
+// Package report writes the course and the scores of incidents, as a table, as Markdown, and as a web page with plots.
 package report
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Plot holds one quantity of an incident over time, as Prometheus saw it.
+// Plot is one quantity of an incident over time, as recorded by Prometheus.
 type Plot struct {
 	Title string
 	Lines map[string][]Point // by the label that distinguishes them
@@ -26,7 +26,7 @@ type Point struct {
 	Value float64
 }
 
-// Bar holds a time range in which an alert fired.
+// Bar is a time range in which an alert fired.
 type Bar struct {
 	Alert    string
 	From, To time.Duration
@@ -59,8 +59,8 @@ var signals = []struct{ title, query, by string }{
 // before is how long before the onset plots begin.
 const before = 15 * time.Minute
 
-// New scores a played incident and reads its plots from the samples that Prometheus stored. It leaves out plots without
-// any change.
+// New scores a played incident, and reads its plots from the samples that Prometheus stored. Plots without a change are
+// left out.
 func New(p *play.Play) (Trace, error) {
 	t := Trace{Incident: p.Incident, Score: score.Of(p), Sent: p.Sent}
 	for _, s := range signals {

@@ -13,12 +13,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// Answer holds the branch that a page or a triage named, and whether it is right.
+// Answer is the branch that a page or a triage named. It also has whether the branch is right.
 type Answer struct {
 	Branch rules.Branch `json:"branch"`
 	Right  bool         `json:"right"`
-	Unsure bool         `json:"unsure"` // names no branch, or names a wrong branch and, with low confidence, an alternative
-	High   bool         `json:"high"`   // given with high confidence
+	Unsure bool         `json:"unsure"` // no branch is named, or a wrong branch is named with low confidence and an alternative
+	High   bool         `json:"high"`   // the answer has high confidence
 }
 
 // Drawn holds the answers about a world drawn at random.
@@ -27,15 +27,15 @@ type Drawn struct {
 	Class          string         `json:"class"`
 	Want           []rules.Branch `json:"want"`
 	Due            bool           `json:"due"`      // users suffered so much that an objective requires a page
-	Incident       bool           `json:"incident"` // and the fault was the drawn fault, or no request was served
+	Incident       bool           `json:"incident"` // Due, and the cause is the drawn fault; or no request was served
 	Pages, Tickets int
 	Page           Answer `json:"page"`
 	WithPast       Answer `json:"with_past"`
 	Alone          Answer `json:"alone"`
 }
 
-// OfDrawn judges a drawn world that was played. OfDrawn runs triage at the first page or, if none came, two minutes
-// after a page was due. It writes triage's text to shown.
+// OfDrawn judges a drawn world that was played. It runs triage at the first page. If there was no page, it runs triage
+// two minutes after a page was due. It writes triage's text to shown.
 func OfDrawn(d draw.Draw, p *play.Play, shown io.Writer) (s Drawn, err error) {
 	pages := since(p, "llm-critical")
 	s = Drawn{Seed: d.Seed, Class: d.Class, Want: d.Want, Pages: len(pages), Tickets: len(since(p, "llm-warning"))}

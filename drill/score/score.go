@@ -1,5 +1,5 @@
-// Package score judges a played incident: the messages on a person's phone, the time when a page was due in theory,
-// and the problems of both.
+// Package score judges a played incident. It compares the messages on a person's phone with the time when theory
+// requires a page, and lists the problems.
 package score
 
 import (
@@ -19,31 +19,31 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Score holds the outcome of an incident. Times count from its onset.
+// Score is the outcome of an incident. Times count from the incident's onset.
 type Score struct {
 	Incident string   `json:"incident"`
 	Seed     uint64   `json:"seed"`
 	PagedBy  []string `json:"paged_by"`          // alerts in the first page
-	Delay    Span     `json:"delay_seconds"`     // until the first page
-	Due      Span     `json:"due_seconds"`       // when theory pages, from the events of the users
-	Burning  string   `json:"burning,omitempty"` // the objective that was due first
+	Delay    Span     `json:"delay_seconds"`     // time until the first page
+	Due      Span     `json:"due_seconds"`       // time at which theory pages, from the events of the users
+	Burning  string   `json:"burning,omitempty"` // objective that was due first
 	Cause    string   `json:"cause,omitempty"`   // alert that named the cause
 	CauseAt  Span     `json:"cause_at_seconds"`
 	InPage   bool     `json:"in_page"`         // the first page is that alert, or leads to its branch
 	Pages    int      `json:"pages"`           // number of pages opened
 	Updates  int      `json:"updates"`         // further messages about an open page
-	Tickets  int      `json:"tickets"`         // messages
+	Tickets  int      `json:"tickets"`         // number of tickets
 	Also     []string `json:"also"`            // other alerts that fired
 	Cleared  Span     `json:"cleared_seconds"` // when the alerts that paged had stopped
-	Split    string   `json:"split,omitempty"` // of the first page
+	Split    string   `json:"split,omitempty"` // split of the first page
 	Problems []string `json:"problems"`
 
-	Sign   Span     `json:"sign_seconds,omitempty"` // when a public incident shows in any engine's metrics; zero if never
-	Told   Span     `json:"told_seconds"`           // until the first message, page or ticket
-	ToldOf []string `json:"told_of,omitempty"`      // the alerts of that message
+	Sign   Span     `json:"sign_seconds,omitempty"` // time at which a public incident shows in any engine's metrics; zero if never
+	Told   Span     `json:"told_seconds"`           // time until the first message, page or ticket
+	ToldOf []string `json:"told_of,omitempty"`      // alerts of that message
 }
 
-// Span is a duration that JSON holds in seconds.
+// Span is a duration. In JSON, it is in seconds.
 type Span time.Duration
 
 // MarshalJSON implements json.Marshaler.
@@ -102,7 +102,7 @@ func Of(p *play.Play) Score {
 }
 
 // judgeCalm adds a problem for each alert that fired before any fault. At the start of the simulation, windows of days
-// are minutes old, and a handful of bad events fills them. So only the hour before the onset counts.
+// are minutes old, and a few bad events fill these windows. Therefore, only the hour before the onset counts.
 func (s *Score) judgeCalm(firing map[string][]time.Duration) {
 	for _, name := range slices.Sorted(maps.Keys(firing)) {
 		if i := slices.IndexFunc(firing[name], func(t time.Duration) bool { return t >= -time.Hour }); i >= 0 && firing[name][i] < 0 {
@@ -114,7 +114,7 @@ func (s *Score) judgeCalm(firing map[string][]time.Duration) {
 // late finds the threshold and the mean in a title such as "longer than 10s (mean 12s".
 var late = regexp.MustCompile(`(?:longer than|exceed) (\S+) \(mean ([^,]+),`)
 
-// contradicts reports whether a title has a mean that a reader cannot believe: below the threshold that most events miss.
+// contradicts reports whether a title has a mean that a reader cannot believe. The mean is then below the threshold that most events miss.
 func contradicts(title string) bool {
 	m := late.FindStringSubmatch(title)
 	if m == nil {
@@ -125,7 +125,7 @@ func contradicts(title string) bool {
 	return err != nil || failed != nil || mean < threshold
 }
 
-// judgeMessages counts the messages, and adds a problem for each that is too long to read on a phone, or that
+// judgeMessages counts the messages. It adds a problem for each message that is too long for a phone, or that
 // contradicts itself.
 func (s *Score) judgeMessages(p *play.Play, pages []play.Notification) {
 	for _, n := range pages {
@@ -146,7 +146,7 @@ func (s *Score) judgeMessages(p *play.Play, pages []play.Notification) {
 	}
 }
 
-// judgePage adds the problems of the pages, or of their absence. burns means that a page was due.
+// judgePage adds the problems of the pages, or of missing pages. burns means that a page was due.
 func (s *Score) judgePage(in incident.Incident, burns bool) {
 	if in.Page == nil {
 		if s.Pages > 0 {
@@ -207,7 +207,7 @@ func (s *Score) judgeReport(p *play.Play) {
 }
 
 // judgeCause adds the problems of the named cause, and of the branch that the first page names. instead means that an
-// unexpected alert paged, and leads elsewhere.
+// unexpected alert paged, and leads to another branch.
 func (s *Score) judgeCause(p *play.Play, in incident.Incident, pages []play.Notification, instead bool) {
 	name, branch := in.Names()
 	if name == "" {
@@ -239,7 +239,7 @@ func (s *Score) judgeCause(p *play.Play, in incident.Incident, pages []play.Noti
 	}
 }
 
-// recorded returns when a clue was first recorded after the onset for a burning model, if ever.
+// recorded returns when a clue was first recorded after the onset, for a model that burns. If never, the list is empty.
 func recorded(p *play.Play, clue string) []time.Duration {
 	for at := time.Duration(0); at <= p.Incident.Lasts; at += rules.Interval {
 		found, err := p.Prometheus.Query(fmt.Sprintf("%s{%s=%q} and on (%s) (%s > 1)", metrics.RecordedSuspect.Name, metrics.LabelClue, clue,
@@ -252,7 +252,7 @@ func recorded(p *play.Play, clue string) []time.Duration {
 	return nil
 }
 
-// to returns the notifications with a firing alert to a receiver.
+// to returns the notifications to a receiver that have a firing alert.
 func to(p *play.Play, receiver string) []play.Notification {
 	return slices.DeleteFunc(slices.Clone(p.Sent), func(n play.Notification) bool { return n.Receiver != receiver || n.Resolved })
 }

@@ -14,21 +14,21 @@ import (
 // Apart is the time between the readings of a triage.
 const Apart = 30 * time.Second
 
-// Triage holds the branches that were named at the time of an incident's first page. An empty branch means none.
+// Triage has the branches that were named at the time of an incident's first page. An empty branch means that none was named.
 type Triage struct {
 	Incident string
 	Seed     uint64
-	Want     rules.Branch // of the cause
+	Want     rules.Branch // branch of the cause
 	Alone    rules.Branch // from two readings
 	WithPast rules.Branch // from two readings and a Prometheus
-	Paged    rules.Branch // in the page
-	// AloneDoubts and PastDoubts mean that the triage named a branch with low confidence, and another branch that may
-	// be right instead.
+	Paged    rules.Branch // in the first page
+	// AloneDoubts and PastDoubts mean that the triage named a branch with low confidence, and another branch that may be
+	// right instead.
 	AloneDoubts, PastDoubts bool
 }
 
-// Triaged judges the node at the time when an incident paged. It returns false for an incident that must not page or that
-// has no cause to name.
+// Triaged judges the node at the time when an incident paged. It returns false for an incident that must not page, or
+// that has no cause to name.
 func Triaged(p *play.Play) (t Triage, ok bool, err error) {
 	in, pages := p.Incident, to(p, "llm-critical")
 	name, branch := in.Names()
@@ -60,7 +60,7 @@ func Triaged(p *play.Play) (t Triage, ok bool, err error) {
 }
 
 // first returns the branch that a triage names first, for the model with the worst health. Late tokens have their own
-// first suspect, like their page. This suspect counts if it is the wanted suspect.
+// first suspect, in triage and in pages. If it is the wanted suspect, this suspect counts.
 func first(verdicts []triage.Verdict, want rules.Branch) rules.Branch {
 	if len(verdicts) == 0 {
 		return ""
@@ -73,9 +73,9 @@ func first(verdicts []triage.Verdict, want rules.Branch) rules.Branch {
 	return v.Branch
 }
 
-// told returns the branch that a page names as the first place to look, preferably the wanted branch if one of the
-// page's objectives leads there. Without such a branch, it returns the branch of an alert in the page that names a
-// cause.
+// told returns the branch that a page names as the first place to look. If one of the page's objectives leads to the
+// wanted branch, it returns the wanted branch. If the page names no branch, it returns the branch of one of the page's
+// alerts that names a cause.
 func told(page play.Notification, want rules.Branch) rules.Branch {
 	if leads(page, want) {
 		return want

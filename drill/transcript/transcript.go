@@ -1,5 +1,5 @@
-// Package transcript plays incidents and writes what a person on call reads and types: the page, the steps of its
-// runbooks with Prometheus' answers, the lever, and the verification.
+// Package transcript plays incidents, and writes what a person on call reads and types. This is the page, the steps of
+// its runbooks with Prometheus' answers, the action, and the verification.
 package transcript
 
 import (
@@ -27,11 +27,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
-// The times of a person's actions, after the page or after the lever.
+// These are the times of a person's actions, after the page or after the action that ends the incident.
 const (
 	atTheDesk = 2 * time.Minute  // after the page
 	firstLook = 15 * time.Minute // after the lever
-	longLook  = 70 * time.Minute // after the lever: the long window of the fast pair no longer contains the incident
+	longLook  = 70 * time.Minute // after the lever, when the long window of the fast pair no longer contains the incident
 )
 
 // rows is the number of results of a query that a transcript shows.
@@ -112,8 +112,8 @@ type look struct {
 	write func() error
 }
 
-// Follow writes parts of a runbook together with the present results of its queries. known holds the labels of the alert.
-// Follow adds the labels of the results.
+// Follow writes parts of a runbook, with the present results of its queries. known has the labels of the alert. Follow
+// adds the labels of the results.
 func Follow(out io.Writer, ask func(query string, at time.Time) (promql.Vector, error), onset, now time.Time, known url.Values,
 	page string, parts ...string,
 ) error {
@@ -123,7 +123,7 @@ func Follow(out io.Writer, ask func(query string, at time.Time) (promql.Vector, 
 	return errors.Join(err, failed)
 }
 
-// transcript holds the written text, and the labels that its reader has at the moment.
+// transcript has the written text, and the labels that its reader knows at the moment.
 type transcript struct {
 	ask   func(query string, at time.Time) (promql.Vector, error)
 	out   bytes.Buffer
@@ -140,7 +140,7 @@ func (t *transcript) heading(text string) {
 	t.printf("\n## %d:%02d %s\n", int(at.Minutes()), int(at.Seconds())%60, text)
 }
 
-// message writes a page as its receiver reads it.
+// message writes a page in the form for its receiver.
 func (t *transcript) message(n play.Notification) {
 	t.printf("\n```text\n%s\n```\n", n.Message())
 	for _, label := range runbooks.Labels {
@@ -150,7 +150,7 @@ func (t *transcript) message(n play.Notification) {
 	}
 }
 
-// suspect returns the runbook to which the page's first line leads, and remembers the labels of its evidence.
+// suspect returns the runbook to which the page's first line leads. It keeps the labels of the evidence in this line.
 func (t *transcript) suspect() (string, error) {
 	suspects, err := t.ask(fmt.Sprintf("%s{%s=%q}", metrics.RecordedSuspect.Name, metrics.LabelModel, t.known.Get(metrics.LabelModel)), t.now)
 	if err != nil {
@@ -166,7 +166,7 @@ func (t *transcript) suspect() (string, error) {
 	return first.Metric.Get(metrics.LabelRunbook), nil
 }
 
-// learn remembers new labels, because a runbook refers to "the label of the first" result, or of the worst.
+// learn adds new labels to the known labels, because a runbook refers to "the label of the first" result, or of the worst.
 func (t *transcript) learn(l labels.Labels) {
 	for _, label := range runbooks.Labels {
 		if value := l.Get(label); value != "" && !t.known.Has(label) {
@@ -217,7 +217,7 @@ func (t *transcript) prose(text string) {
 	}
 }
 
-// fits reports whether labels contradict no known label.
+// fits reports whether labels agree with all known labels.
 func (t *transcript) fits(l labels.Labels) bool {
 	for _, label := range runbooks.Labels {
 		if value := l.Get(label); value != "" && t.known.Has(label) && t.known.Get(label) != value {
@@ -227,8 +227,8 @@ func (t *transcript) fits(l labels.Labels) bool {
 	return true
 }
 
-// answer writes Prometheus' answer to a query now, the largest value first. It learns the labels of the first result that
-// fits the known labels.
+// answer writes Prometheus' answer to a query now. The largest value comes first. The labels of the first result that
+// fits the known labels become known.
 func (t *transcript) answer(query string) error {
 	v, err := t.ask(string(runbooks.Fill([]byte(query), t.known)), t.now)
 	if err != nil {

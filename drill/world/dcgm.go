@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// DCGM simulates a dcgm-exporter 4.8 on the node: the GPUs of NVML's series, with the names, units and labels of
-// dcgm-exporter. It refreshes its metrics page every 30 seconds, so values are as old as on a real metrics page.
+// DCGM simulates a dcgm-exporter 4.8 on the node. It has the same GPUs as NVML's series, with the names, units and labels of dcgm-exporter.
+// It refreshes its metrics page every 30 seconds, so values are as old as on a real metrics page.
 type DCGM struct {
 	World *World
 	// Asked lists the fields that the configuration of dcgm-exporter adds to the default list.
@@ -23,7 +23,7 @@ type DCGM struct {
 }
 
 // ThrottleFields lists fields of examples/dcgm-exporter/counters.csv. Alerts about lowered clocks and memory errors
-// need a configuration that adds these fields.
+// need these fields in the configuration.
 var ThrottleFields = []string{
 	"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS",
 	"DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS",
@@ -32,7 +32,7 @@ var ThrottleFields = []string{
 	"DCGM_FI_DEV_THRESHOLD_SRM",
 }
 
-// nanoseconds maps reasons to the fields in which the driver counts them.
+// nanoseconds maps reasons to the fields in which the driver counts their nanoseconds.
 var nanoseconds = map[string]string{
 	"sw_power_cap": "SW_POWER_CAP", "sw_thermal_slowdown": "SW_THERM_SLOWDOWN", "hw_thermal_slowdown": "HW_THERM_SLOWDOWN",
 	"hw_power_brake_slowdown": "HW_POWER_BRAKE_SLOWDOWN",
@@ -76,7 +76,7 @@ func (d *DCGM) page() []byte {
 	return page.Bytes()
 }
 
-// dcgm returns the fields of a GPU: integers, and doubles with six decimals.
+// dcgm returns the fields of a GPU. Doubles have six decimals.
 func (g *GPU) dcgm() map[string]string {
 	integer := func(v float64) string { return fmt.Sprintf("%d", int64(math.Round(v))) }
 	fields := map[string]string{

@@ -10,21 +10,21 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// GPU simulates a GPU. A process has one NVML library, and the collector follows the machine's clock. So here, and
-// only here, series do not come from the exporter's code but are written through the vocabulary. A test compares
-// these names with the collector's.
+// GPU simulates a GPU. A process has one NVML library, and the collector follows the machine's clock. So only here,
+// series do not come from the exporter's code, but are written through the vocabulary. A test compares these names with
+// the collector's names.
 type GPU struct {
 	Index int
 	UUID  string
-	// Throttle, when set, lowers the clock.
+	// Throttle lowers the clock, unless it is nil.
 	Throttle *Throttle
 	// Lost means that the GPU has fallen off the bus. Stuck means that driver calls for the GPU do not return.
 	Lost, Stuck bool
 	// ECC counts uncorrectable errors. RemapPending and RemapFailed are the state of the memory rows.
 	ECC                       float64
 	RemapPending, RemapFailed bool
-	// RepairPending means that the next reset repairs a memory channel. Unrepairable means that no reset can repair
-	// the memory.
+	// RepairPending means that the next reset repairs a memory channel. Unrepairable means that no reset can repair the
+	// memory.
 	RepairPending, Unrepairable bool
 	// Corrected is the rate of memory errors that ECC corrects, per second.
 	Corrected float64
@@ -39,18 +39,18 @@ type GPU struct {
 	Drain bool
 	// Forgets means that persistence mode is off.
 	Forgets bool
-	// Others is the share of the time in which processes other than the engine's compute on the GPU.
+	// Others is the share of time in which processes of other programs than the engine compute on the GPU.
 	Others float64
-	// Virtual means that the GPU is virtual, and Unlicensed that it has no licence.
+	// Virtual means that the GPU is virtual. Unlicensed means that it has no licence.
 	Virtual, Unlicensed bool
 
 	clock   float64 // share of the maximum
 	readyAt time.Duration
 	seconds map[string]float64 // time with lowered clocks, by reason
 	xids    map[XID]float64
-	told    map[XID]float64 // xids already in the kernel log
-	lost    bool            // already reported to NVML
-	stuck   bool            // likewise
+	told    map[XID]float64 // XIDs that are already in the kernel log
+	lost    bool            // the loss was already reported to NVML
+	stuck   bool            // the hang was already reported to NVML
 	hung    bool            // the engine's kernel never ends
 	active  string          // current reason
 	busy    float64
@@ -64,12 +64,12 @@ type GPU struct {
 type Throttle struct {
 	Reason       string
 	Clock        float64
-	Part, Period time.Duration // zero: all the time
+	Part, Period time.Duration // zero means all the time
 }
 
-// reasons lists the clock event reasons that current GPUs support (NVML's clocksEventReasons). Each has the bit
-// that is set while the reason holds, and the field in which the driver counts its nanoseconds (nvml.h), or 0 if
-// there is none.
+// reasons lists the clock event reasons that current GPUs support (NVML's clocksEventReasons). Each has the bit that is
+// set while the reason applies. It also has the field in which the driver counts the reason's nanoseconds (nvml.h), or
+// 0.
 var reasons = []reason{
 	{"gpu_idle", 0x1, 0},
 	{"sw_power_cap", 0x4, 74},
@@ -86,7 +86,7 @@ type reason struct {
 	field int
 }
 
-// source names the measurement of how long the reason held.
+// source names the measurement of how long the reason applied.
 func (r reason) source() string {
 	if r.field == 0 {
 		return "sampled"
@@ -161,8 +161,8 @@ func (g *GPU) advance(d, busy time.Duration, e *drill.Engine) {
 	g.replayed += g.Replays * d.Hours()
 }
 
-// watts returns the GPU's power draw. A kernel that never ends counts as busy but computes nothing: public reports
-// show 13 to 27 W at 96%, while a working GPU of this kind draws 36 to 90 W.
+// watts returns the GPU's power draw. A kernel that never ends counts as busy but computes nothing. Public reports show
+// 13 to 27 W at 96%, while a working GPU of this kind draws 36 to 90 W.
 func (g *GPU) watts() float64 {
 	if g.hung {
 		return idleWatts
@@ -191,7 +191,7 @@ func (g *GPU) Emit(put Put) {
 		count := func(n float64, severity metrics.XIDSeverity) {
 			put(metrics.GPUXIDErrors, n, with(PCI(g.Index), "", strconv.Itoa(x.Code), string(severity), "kmsg")...)
 		}
-		if n := g.xids[XID{Code: x.Code}]; n > 0 || x.Asks() { // the collector starts these at zero
+		if n := g.xids[XID{Code: x.Code}]; n > 0 || x.Asks() { // the collector starts these counters at zero
 			count(n, x.Severity)
 		}
 		if n := g.xids[XID{x.Code, true}]; n > 0 {
@@ -246,7 +246,7 @@ const FirstLink = "0"
 // GPUHourPrice is the price of an hour of each GPU.
 const GPUHourPrice = 2.5
 
-// state pairs NVML's number for a state (nvml.h) with its name in the vocabulary.
+// state is NVML's number for a state (nvml.h), with the state's name in the vocabulary.
 type state struct {
 	number int
 	name   string
@@ -260,7 +260,7 @@ func (g *GPU) fabric() state {
 	return state{3, "completed"}
 }
 
-// generation returns the generation of the PCIe link. An idle H100 keeps the generation.
+// generation returns the generation of the PCIe link. An idle H100 does not lower it.
 func (g *GPU) generation() float64 {
 	if g.SlowLink {
 		return 2
@@ -268,7 +268,7 @@ func (g *GPU) generation() float64 {
 	return 5
 }
 
-// asks returns the recovery that the driver requests.
+// asks returns the recovery action that the driver requests.
 func (g *GPU) asks() state {
 	if g.Drain {
 		return state{4, "drain_and_reset"}

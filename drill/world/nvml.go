@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// The power and bandwidth of a busy H100, and its traffic over PCIe in MiB/s: assumptions, within its 700 W and
+// These are the power and bandwidth of a busy H100, and its traffic over PCIe in MiB/s. They are assumptions, within the GPU's 700 W and
 // consistent with the share of bandwidth that the engine's model reaches. An engine of one GPU uses no NVLink.
 const (
 	idleWatts, busyWatts   = 110, 520
@@ -19,8 +19,8 @@ const (
 	busySent, busyReceived = 100, 200
 )
 
-// NewNVML returns a fake NVML with the GPUs of the drill: H100s under a driver that reports unrepairable memory, unlike
-// the older driver in the description.
+// NewNVML returns a fake NVML with the GPUs of the drill. They are H100s under a driver that reports unrepairable
+// memory. The driver in the description is older.
 func NewNVML(library string, gpus int) (*fakenvml.State, error) {
 	s, err := fakenvml.NewState(library, gpus, fakenvml.H100)
 	if err != nil {
@@ -45,7 +45,7 @@ func (g *GPU) Tell(s *fakenvml.State) (xids []XID, err error) {
 		g.lost = true
 		return xids, s.Lose(g.Index)
 	}
-	if g.lost { // another GPU has taken its place
+	if g.lost { // another GPU has taken the lost GPU's place
 		g.lost = false
 		return xids, s.Unset(strconv.Itoa(g.Index), "lost")
 	}
@@ -63,7 +63,7 @@ func (g *GPU) Tell(s *fakenvml.State) (xids []XID, err error) {
 	values := []any{
 		"utilization", strconv.Itoa(int(percent)) + " " + strconv.Itoa(int(percent/2)), "gpm.10", busyBandwidth * g.busy,
 		"gpm.20", busySent * g.busy, "gpm.21", busyReceived * g.busy, "gpm.60", 0, "gpm.61", 0,
-		"temperature", int(g.celsius), "temperature_margin", 88 - int(g.celsius), // and 2 more to the slowdown: h100.state
+		"temperature", int(g.celsius), "temperature_margin", 88 - int(g.celsius), // the slowdown is 2 degrees further: h100.state
 		"clock.sm", mhz, "clock.graphics", mhz,
 		"field.185", "u32 " + strconv.Itoa(int(milliwatts)), "field.186", "u32 " + strconv.Itoa(int(milliwatts)),
 		"field.144", metrics.Bool(g.RemapPending), "field.145", metrics.Bool(g.RemapFailed),

@@ -9,11 +9,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// prefills reports whether a replica computes prompts for others.
+// prefills reports whether a replica computes prompts for other replicas.
 func (w *World) prefills(r *Replica) bool { return r.GPU.Index < w.Fleet.Prefills }
 
-// passOn sends the requests whose prefill ended before a time to decode engines. Without a decode engine, the router
-// fails them.
+// passOn sends requests to decode engines if their prefill ended before a time. If there is no decode engine, the
+// router lets them fail.
 func (w *World) passOn(until time.Duration) {
 	slices.SortStableFunc(w.passing, func(a, b *drill.Request) int { return cmp.Compare(a.Done, b.Done) })
 	for len(w.passing) > 0 && w.passing[0].Done <= until {
@@ -30,7 +30,7 @@ func (w *World) passOn(until time.Duration) {
 	}
 }
 
-// prefilling implements drill.Observer for a prefill engine. Users notice only failures of prefill; all other events of
+// prefilling implements drill.Observer for a prefill engine. Users notice only failures of prefill. All other events of
 // their requests come from the decode engine.
 type prefilling struct {
 	drill.Observer

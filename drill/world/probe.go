@@ -25,17 +25,17 @@ func (w *World) RoundTrip(req *http.Request) (*http.Response, error) {
 // gatewayFails draws whether the gateway fails one request.
 func (w *World) gatewayFails() bool { return w.GatewayFails > 0 && w.random.Float64() < w.GatewayFails }
 
-// probing is one of the exporter's probes: its requests go to a replica or, without one, through the gateway.
+// probing is one of the exporter's probes. Its requests go to a replica. Without a replica, they go through the gateway.
 type probing struct {
 	*probe.Probe
 	replica *Replica
 	next    time.Duration
-	hurry   bool           // sends the next request as soon as it can
+	hurry   bool           // the next request is sent as soon as possible
 	request *drill.Request // in progress
 	up      bool           // the metrics endpoint answered when the request was sent
 }
 
-// Probe starts the exporter's probes as its process starts. Their requests are simulated; the exporter's own collector counts the results.
+// Probe starts the exporter's probes as its process starts. Their requests are simulated. The exporter's own collector counts the results.
 func (w *World) Probe(to *probe.Collector) error {
 	w.prober, w.probes = to, nil
 	var addresses []string
@@ -98,7 +98,7 @@ func (w *World) ask() {
 	}
 }
 
-// await receives the answers that have arrived, and gives up on late ones.
+// await receives the answers that have arrived, and gives up late requests.
 func (w *World) await() {
 	for _, p := range w.probes {
 		q := p.request

@@ -8,14 +8,14 @@ import (
 )
 
 // truth counts the events of the users, independently of the engines and their metrics. An alert with the same
-// objectives and windows would see these events if it saw all events at once.
+// objectives and windows would have these events if it saw all events without delay.
 type truth struct {
 	objectives []slo.Objective
 	now        []count   // the current slice, by objective
 	slices     [][]count // by objective
 }
 
-// count holds the numbers of events, of bad events, and of lost requests, which were sent and never answered.
+// count has the numbers of events, of bad events, and of lost requests, which never got an answer.
 type count struct{ events, bad, lost float64 }
 
 // newTruth starts to count events for objectives.
@@ -51,7 +51,7 @@ func (t *truth) unreached(at slo.Engine) {
 	w.count(slo.Availability, 1, func(slo.Objective) bool { return true })
 }
 
-// lose counts a request of a user that nothing answered. No metric counted the request, either, so no page was due for
+// lose counts a user's request that never got an answer. No metric counted this request, so no page was due because of
 // it.
 func (t *truth) lose(at slo.Engine) {
 	for i, o := range t.objectives {
@@ -61,7 +61,7 @@ func (t *truth) lose(at slo.Engine) {
 	}
 }
 
-// slower returns whether an event that took d misses an objective.
+// slower reports whether an event with the duration d misses an objective.
 func slower(d time.Duration) func(slo.Objective) bool {
 	return func(o slo.Objective) bool { return d > o.Threshold.Std() }
 }
@@ -97,9 +97,9 @@ func (t *truth) tick() {
 	}
 }
 
-// burn returns when the first page was due: the first moment after from at which both windows of a paging pair exceeded
-// their threshold for some objective. For a constant incident this equals slo.Detection. No events before seen were
-// measured. In the hour after that time, half of the pair's share of the budget must be spent (slo.WakeSpend).
+// burn returns when the first page was due. This is the first moment after from at which both windows of a paging pair
+// exceeded their threshold for some objective. For a constant incident, this equals slo.Detection. Events before seen
+// were not measured. In the hour after seen, half of the pair's share of the budget must be spent (slo.WakeSpend).
 func (t *truth) burn(from, seen time.Duration) (after time.Duration, objective string, due bool) {
 	after = 1 << 62
 	for i, o := range t.objectives {
@@ -131,7 +131,7 @@ func (t *truth) burn(from, seen time.Duration) (after time.Duration, objective s
 	return after, objective, due
 }
 
-// between counts the slices from one time to another, with lost requests as bad events.
+// between counts the slices from one time to another. Lost requests count as bad events.
 func (t *truth) between(objective string, from, to time.Duration) (sum count) {
 	for i, o := range t.objectives {
 		if o.Name != objective {
@@ -144,7 +144,7 @@ func (t *truth) between(objective string, from, to time.Duration) (sum count) {
 	return sum
 }
 
-// cumulative returns sums. The i-th sum counts the first i slices.
+// cumulative returns sums. The sum i counts the first i slices.
 func cumulative(slices []count) []count {
 	sums := make([]count, len(slices)+1)
 	for i, c := range slices {

@@ -1,5 +1,5 @@
-// Package world simulates a node in virtual time: the engines and GPUs of a fleet, their users, and the metrics of both.
-// Faults change the world. Its truth records when users suffer, independently of the metrics.
+// Package world simulates a node in virtual time. It has the engines and GPUs of a fleet, their users, and the metrics
+// of both. Faults change the world. The world's truth records when users suffer, independently of the metrics.
 package world
 
 import (
@@ -21,65 +21,65 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// slice is the time step in which faults, GPUs and engines take turns.
+// slice is the time step in which faults, GPUs and engines act one after the other.
 const slice = 5 * time.Second
 
-// Fleet describes a model and the replicas that serve it, each on a GPU of one node.
+// Fleet describes a model and its replicas. Each replica is on a GPU of one node.
 type Fleet struct {
 	Profile  drill.Profile
 	Replicas int
-	// Fresh engines start with the world. Otherwise the engines are a day old, but their counters are at zero.
+	// Fresh engines start with the world. Otherwise, the engines are a day old, but their counters are at zero.
 	Fresh bool
-	// Runtimes lists the kinds of engine, which the replicas take in turn.
+	// Runtimes lists the kinds of engine. The replicas use them in turn.
 	Runtimes []metrics.Runtime
 	// Each changes the profile of a replica, if the replicas differ from the start.
 	Each func(replica int, p *drill.Profile)
 	// Objectives are the objectives of the exporter's configuration. Default: slo.Defaults.
 	Objectives []slo.Objective
-	// LeastLoaded makes the router send a request to the replica with the fewest requests, not to the next replica.
+	// LeastLoaded makes the router send a request to the replica with the fewest requests, instead of the next replica.
 	LeastLoaded bool
-	// Shares are the relative shares of requests that the router sends to each replica, of any sum. nil means equal
-	// shares.
+	// Shares are the relative shares of requests that the router sends to each replica. They may have any sum. nil means
+	// equal shares.
 	Shares []float64
-	// Ranks makes the replicas data-parallel ranks of one vLLM: they share its pod and its metrics page, and none may
+	// Ranks makes the replicas data-parallel ranks of one vLLM. They share its pod and its metrics page, and cannot
 	// restart alone.
 	Ranks bool
-	// Prefills makes the first replicas prefill engines, which compute prompts for the others. Discovery labels the roles.
+	// Prefills makes the first replicas prefill engines, which compute prompts for the other replicas. Discovery labels the roles.
 	Prefills int
 	// SeesProcesses lets the exporter see the processes of the host, which has four NVSwitches.
 	SeesProcesses bool
 	// Probes makes the exporter probe each replica. ProbesGateway makes the exporter probe the users' address.
 	Probes, ProbesGateway bool
-	// ReadsGateway makes the exporter read the metrics endpoint of the gateway at that address, and makes that gateway
-	// send the users' requests. Gateway is the runtime of that gateway. Default: LiteLLM.
+	// ReadsGateway makes the exporter read the metrics endpoint of the gateway at the users' address, and makes this
+	// gateway send the users' requests. Gateway is the runtime of this gateway. Default: LiteLLM.
 	ReadsGateway bool
 	Gateway      metrics.Runtime
 }
 
-// Configured returns the objectives by which the exporter counts.
+// Configured returns the objectives that the exporter counts.
 func (f Fleet) Configured() []slo.Objective {
 	if f.Objectives == nil {
 		return slo.Defaults()
 	}
 	declared := slices.Clone(f.Objectives)
 	for i := range declared {
-		declared[i].Default = false // objectives of a fleet count as declared by its user
+		declared[i].Default = false // objectives of a fleet count as declared by the user
 	}
 	return declared
 }
 
-// World holds a fleet in virtual time. Faults change it.
+// World is a fleet in virtual time. Faults change it.
 type World struct {
 	Fleet    Fleet
 	Replicas []*Replica
 	Traffic  *drill.Traffic // for all replicas together
-	// ExporterDown stops the exporter from answering; afterwards it restarts.
+	// ExporterDown stops the exporter from answering. When it is unset, the exporter restarts.
 	ExporterDown bool
 	// NodeDown also stops the node's other targets of Prometheus.
 	NodeDown bool
-	// Favours limits the router to this number of replicas; 0 means all.
+	// Favours limits the router to this number of replicas. 0 means all replicas.
 	Favours int
-	// ManagerDead means that the fabric manager's process has ended. GPUs keep the state that it left.
+	// ManagerDead means that the fabric manager's process has ended. The GPUs keep the last state.
 	ManagerDead bool
 	// Idle leaves the fleet without clients.
 	Idle bool
@@ -96,13 +96,13 @@ type World struct {
 	GatewayLag time.Duration
 	// PassesPrefill makes the router send each request to a decode engine at once, past the prefill engines.
 	PassesPrefill bool
-	// FavoursDecode limits the router to this number of decode engines for requests whose prefill has ended; 0 means all.
+	// FavoursDecode limits the router to this number of decode engines, for requests whose prefill has ended. 0 means all decode engines.
 	FavoursDecode int
 	// Mismatched means that the driver's library is newer than the loaded kernel module, so loading NVML fails.
 	Mismatched bool
 	// ProbesFail means that the exporter can read metrics, but its probes fail.
 	ProbesFail bool
-	// Seen is when metrics were first read. Failures before this time do not count.
+	// Seen is when metrics were first read. Earlier failures do not count.
 	Seen time.Duration
 
 	held    []*drill.Request
@@ -110,22 +110,22 @@ type World struct {
 	passing []*drill.Request // requests that prefill engines have answered
 	truth   *truth
 	gateway drill.Gateway
-	epoch   time.Time // the time at which now was zero
+	epoch   time.Time // time at which now was zero
 	now     time.Duration
-	random  *rand.Rand // for probes, and for the gateway's failures
+	random  *rand.Rand // for probes, and for failures of the gateway
 	prober  *probe.Collector
 	probes  []*probing
 	decodes int // decode engine of the last request
-	next    int // replica for the next request, or the first to consider among equals (round robin, as in a Service)
+	next    int // replica for the next request; among equals, the first to consider (round robin, as in a Service)
 }
 
-// Replica holds one engine, its metrics and its GPU.
+// Replica is one engine, with its metrics and its GPU.
 type Replica struct {
 	Engine *drill.Engine
 	GPU    *GPU
 	// Down means that the engine's port is closed.
 	Down bool
-	// Gone means that the pod does not exist: the exporter has no such target.
+	// Gone means that the pod does not exist, so the exporter has no such target.
 	Gone bool
 	// Misses makes reads of the engine's metrics time out during one of every Misses half minutes.
 	Misses int
@@ -191,8 +191,8 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 // host returns the address of a replica's engine.
 func host(i int) string { return "10.0.0.1" + strconv.Itoa(i) + ":8000" }
 
-// observe returns an engine's observer: the engine's metrics, the truth and the gateway in front of it all get its
-// events.
+// observe returns an engine's observer. The engine's metrics, the truth and the gateway in front of the engine all get
+// its events.
 func (w *World) observe(r *Replica, page drill.Observer) drill.Observer {
 	if w.prefills(r) {
 		return &prefilling{page, w}
@@ -224,7 +224,7 @@ func (r *Replica) restart(loading time.Duration) {
 	r.GPU.readyAt = r.world.now + loading
 }
 
-// LoseWorker kills the worker of a Dynamo; the frontend stays, and fails all requests.
+// LoseWorker kills the worker of a Dynamo. The frontend stays, and fails all requests.
 func (r *Replica) LoseWorker() {
 	r.Engine.Kill(r.world.now)
 	r.Engine.Broken = true
@@ -234,14 +234,14 @@ func (r *Replica) LoseWorker() {
 // Mistype makes clients of a Dynamo request a model that does not exist.
 func (r *Replica) Mistype(requests int) { r.page.(*drill.Dynamo).Mistype(requests) }
 
-// LeaveGPU moves a share of an Ollama's weights from GPU memory to host memory, which slows it down by a factor.
+// LeaveGPU moves a share of an Ollama's weights from GPU memory to host memory. A factor slows the engine down.
 func (r *Replica) LeaveGPU(share, factor float64) {
 	r.page.(*drill.Ollama).OnGPU = 1 - share
 	r.Engine.Slow = factor
 }
 
-// Unload takes the model out of an Ollama's memory, or brings it back. It changes only what Ollama lists: how long requests
-// wait for the model to be loaded is up to the engine.
+// Unload takes the model out of an Ollama's memory, or brings it back. It changes only Ollama's list. The engine
+// determines how long requests wait for the model to be loaded.
 func (r *Replica) Unload(away bool) { r.page.(*drill.Ollama).Away = away }
 
 // Labels returns the labels that discovery sets for the replica.
@@ -283,7 +283,7 @@ func (r *Replica) Page() http.Handler {
 	return r.page
 }
 
-// RoundTrip implements http.RoundTripper: the engine answers without a network.
+// RoundTrip implements http.RoundTripper. The engine answers without a network.
 func (r *Replica) RoundTrip(req *http.Request) (*http.Response, error) {
 	if r.Misses > 0 && int(r.world.now/(30*time.Second))%r.Misses == 0 {
 		return nil, fmt.Errorf("read tcp %s: %w", r.Host, context.DeadlineExceeded)
@@ -323,14 +323,14 @@ func (w *World) Now() time.Duration { return w.now }
 // At returns the moment at a time since the epoch.
 func (w *World) At(t time.Duration) time.Time { return w.epoch.Add(t) }
 
-// Due returns the objective for which the users' requests made a page due, and the delay after a time (since the
-// epoch). due is false if no page was due.
+// Due returns the objective for which the users' requests made a page due, and the delay after a time since the epoch.
+// due is false if no page was due.
 func (w *World) Due(from time.Duration) (after time.Duration, objective string, due bool) {
 	return w.truth.burn(from, w.Seen)
 }
 
-// Heal undoes all faults: traffic, engines, GPUs and gateway are again as the fleet describes. It restarts engines that
-// hang, are gone or run another configuration, and these load for a while. Counters and the users' results stay.
+// Heal undoes all faults, so traffic, engines, GPUs and gateway are again as in the fleet. It restarts engines that
+// hang, are gone or have another configuration. These engines load for a while. Counters and the users' results stay.
 func (w *World) Heal(loading time.Duration) {
 	well := New(w.Fleet, w.epoch, 0)
 	w.Traffic.Load = well.Traffic.Load
@@ -358,8 +358,8 @@ func (w *World) Heal(loading time.Duration) {
 	}
 }
 
-// Suffered returns the number of an objective's events between two times since the epoch, and the number of bad
-// events among them. A request that nothing answered is a bad event.
+// Suffered returns the number of an objective's events between two times since the epoch, and the number of bad events
+// among them. A request without an answer is a bad event.
 func (w *World) Suffered(objective string, from, to time.Duration) (events, bad float64) {
 	c := w.truth.between(objective, from, to)
 	return c.events, c.bad
@@ -390,7 +390,7 @@ func (w *World) Advance(to time.Duration) {
 			} else {
 				r.Engine.Kill(w.now)
 				r.GPU.advance(until-w.now, 0, r.Engine)
-				if w.ExporterDown { // the only other client
+				if w.ExporterDown { // no other client is left
 					r.GPU.letGo()
 				}
 			}
@@ -401,7 +401,7 @@ func (w *World) Advance(to time.Duration) {
 	}
 }
 
-// send passes requests to the engines, held requests first. Without an engine the gateway holds or loses requests.
+// send passes requests to the engines. Held requests come first. Without an engine, the gateway holds or loses requests.
 func (w *World) send(requests []*drill.Request) {
 	if w.Idle {
 		return
@@ -445,8 +445,8 @@ func (w *World) send(requests []*drill.Request) {
 // gateway returns the runtime of the fleet's gateway.
 func (f Fleet) gateway() metrics.Runtime { return cmp.Or(f.Gateway, metrics.LiteLLM) }
 
-// pass returns the replica to which the gateway sends a request, or the status with which it answers itself. The
-// gateway notices a closed port only when it sends a request.
+// pass returns the replica to which the gateway sends a request. If the gateway itself answers, pass returns the
+// status. The gateway notices a closed port only when it sends a request.
 func (w *World) pass(now time.Duration) (to *Replica, status int) {
 	w.gateway.Arrived()
 	if w.gatewayFails() {

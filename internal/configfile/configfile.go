@@ -1,5 +1,5 @@
 // Package configfile reads YAML configuration files strictly. It reports the line of each mistake, and never panics.
-// Errors never repeat a value that a library quotes, because it may be a secret.
+// Libraries may quote values in errors. Errors of this package never repeat such a value, because it may be a secret.
 package configfile
 
 import (
@@ -21,10 +21,10 @@ import (
 // MaxBytes limits the size of a file.
 const MaxBytes = 4 << 20
 
-// maxNodes limits the number of nodes in a file after its aliases are resolved.
+// maxNodes limits the number of nodes in a file after aliases are resolved.
 const maxNodes = 1_000_000
 
-// An Error locates a mistake by a path such as targets[0].url.
+// An Error names the place of a mistake by a path such as targets[0].url.
 type Error struct {
 	Path string
 	Err  error
@@ -37,7 +37,7 @@ func (e *Error) Error() string {
 	return e.Path + ": " + e.Err.Error()
 }
 
-// Unwrap returns the error without its place.
+// Unwrap returns the error without the place.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Errorf returns an Error.
@@ -48,7 +48,7 @@ func Errorf(path, format string, args ...any) error {
 // File is the parsed content of a file.
 type File struct {
 	name string
-	root *yaml.Node // nil if the file is empty
+	root *yaml.Node // nil for an empty file
 }
 
 // Read reads a file. Errors name the file and the line.
@@ -92,8 +92,8 @@ func Parse(name string, source []byte) (*File, error) {
 	return f, f.At(w.check("", f.root))
 }
 
-// Decode writes the file's values into a struct, with types and yaml tags as in package yaml, and refuses keys for
-// which the struct has no field.
+// Decode writes the file's values into a struct, with types and yaml tags as in package yaml. It refuses keys for which
+// the struct has no field.
 func (f *File) Decode(into any) error {
 	if f.root == nil {
 		return nil
@@ -101,7 +101,7 @@ func (f *File) Decode(into any) error {
 	return f.At(fill("", f.root, reflect.ValueOf(into).Elem()))
 }
 
-// At adds file and line to an Error, or to several joined Errors. It returns other errors unchanged.
+// At adds file and line to an Error, or to several joined Errors. Other errors stay unchanged.
 func (f *File) At(err error) error {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		all := slices.Clone(several.Unwrap())
@@ -120,7 +120,7 @@ func (f *File) At(err error) error {
 // step matches one step of a path.
 var step = regexp.MustCompile(`^\.?([^.\[\]]+)|^\[(\d+)\]`)
 
-// line returns the line of a path or, if the file lacks it, of the closest parent.
+// line returns the line of a path. If the file lacks the path, it returns the line of the closest parent.
 func line(n *yaml.Node, path string) int {
 	at := n.Line
 	for {
@@ -147,13 +147,13 @@ func line(n *yaml.Node, path string) int {
 	}
 }
 
-// walk looks for content that would keep a decoder busy for too long.
+// walk looks for content that would occupy a decoder for too long.
 type walk struct {
 	nodes  int
 	inside []*yaml.Node
 }
 
-// check refuses aliases that contain themselves or make the file huge, and duplicate keys.
+// check refuses duplicate keys, and aliases that contain themselves or make the file huge.
 func (w *walk) check(path string, n *yaml.Node) error {
 	if n == nil {
 		return nil
@@ -170,7 +170,7 @@ func (w *walk) check(path string, n *yaml.Node) error {
 	case yaml.SequenceNode, yaml.MappingNode:
 		w.inside = append(w.inside, n)
 		defer func() { w.inside = w.inside[:len(w.inside)-1] }()
-	case yaml.DocumentNode, yaml.ScalarNode: // cannot be inside themselves
+	case yaml.DocumentNode, yaml.ScalarNode: // these nodes cannot contain themselves
 	}
 	keys := map[string]bool{}
 	for i, child := range n.Content {
@@ -222,8 +222,8 @@ func merged(n *yaml.Node) []*yaml.Node {
 
 type field struct{ key, value *yaml.Node }
 
-// fieldsOf returns the fields of a mapping, then the merged fields that it lacks. inside lists the mappings that merge
-// it, because a path may be looked up before check has refused mappings that contain themselves.
+// fieldsOf returns the fields of a mapping, followed by the merged fields that the mapping lacks. inside lists the
+// mappings that merge this mapping. A path may be looked up before check has refused mappings that contain themselves.
 func fieldsOf(n *yaml.Node, inside ...*yaml.Node) []field {
 	var own, others []field
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -249,7 +249,7 @@ func fieldsOf(n *yaml.Node, inside ...*yaml.Node) []field {
 func fill(path string, n *yaml.Node, v reflect.Value) error {
 	n = resolve(n)
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
-		return nil // same as absent
+		return nil // null means absent
 	}
 	if v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
@@ -335,8 +335,8 @@ func fillStruct(path string, n *yaml.Node, v reflect.Value) error {
 	return nil
 }
 
-// named returns the field of a struct for a name in YAML: its own, one of an inlined struct, or the map that takes all
-// other names. It returns the zero Value if there is none.
+// named returns the field of a struct for a name in YAML. This may be a field of the struct, a field of an inlined
+// struct, or the map for all other names. If there is no such field, named returns the zero Value.
 func named(v reflect.Value, name string) (found reflect.Value) {
 	for i := range v.NumField() {
 		switch own, inline := Name(v.Type().Field(i)); {
@@ -353,7 +353,7 @@ func named(v reflect.Value, name string) (found reflect.Value) {
 	return found
 }
 
-// inlined reports whether a field takes the names that no other field has.
+// inlined reports whether a field takes the names of no other field.
 func inlined(v, field reflect.Value) bool {
 	for i := range v.NumField() {
 		if _, inline := Name(v.Type().Field(i)); inline && v.Field(i).Addr().Interface() == field.Addr().Interface() {
@@ -363,7 +363,7 @@ func inlined(v, field reflect.Value) bool {
 	return false
 }
 
-// Name returns the name of a field in YAML, empty if it has none, and whether its value's fields are inlined.
+// Name returns the name of a field in YAML, or an empty string. It also reports whether the fields of the field's value are inlined.
 func Name(f reflect.StructField) (name string, inline bool) {
 	name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 	switch {
@@ -377,7 +377,7 @@ func Name(f reflect.StructField) (name string, inline bool) {
 	return name, false
 }
 
-// foreign calls functions of other packages that read values. It converts their panics into errors, and adds the place to
+// foreign calls functions of other packages that read values. It turns their panics into errors, and adds the place to
 // their errors.
 func foreign(path string, read func() error) (err error) {
 	defer func() {
@@ -388,7 +388,7 @@ func foreign(path string, read func() error) (err error) {
 		var address *url.Error
 		switch {
 		case err == nil || errors.As(err, &placed):
-		case errors.As(err, &address): // the error quotes the address, and with it a password
+		case errors.As(err, &address): // the error quotes the address, which may contain a password
 			err = Errorf(path, "not a URL")
 		default:
 			err = &Error{path, err}

@@ -19,7 +19,7 @@ type Browser struct {
 	from    *bufio.Reader
 	session string
 	calls   int
-	// Complaints lists, as JSON, the web page's log and everything that the browser blocked.
+	// Complaints lists, as JSON, the web page's log and all actions that the browser blocked.
 	Complaints []string
 }
 
@@ -40,7 +40,7 @@ func NewBrowser(t *testing.T, args ...string) *Browser {
 		"--disable-background-networking",
 		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir())...)
 	process.ExtraFiles = []*os.File{theirIn, theirOut}                     // descriptors 3 and 4, as the protocol requires
-	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // if the test is killed
+	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // for a test that is killed
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +72,8 @@ func (b *Browser) call(method string, params, result any) {
 	}
 }
 
-// try calls a method of the protocol, and returns the browser's refusal as an error. Events that arrive meanwhile become
-// complaints or are ignored.
+// try calls a method of the protocol. If the browser refuses, try returns an error. Events that arrive in the meantime
+// become complaints, or are ignored.
 func (b *Browser) try(method string, params, result any) error {
 	b.t.Helper()
 	b.calls++
@@ -160,7 +160,7 @@ func (b *Browser) Eval(expression string) string {
 	return value
 }
 
-// eval returns an error if the browser could not evaluate the expression to its end, as when the web page is replaced meanwhile.
+// eval returns an error if the browser could not evaluate the whole expression, for example because another web page replaced this one.
 func (b *Browser) eval(expression string) (string, error) {
 	b.t.Helper()
 	var got struct {
@@ -177,7 +177,8 @@ func (b *Browser) eval(expression string) (string, error) {
 	return fmt.Sprint(got.Result.Value), nil
 }
 
-// Until waits until a condition holds in the web page, which another may replace meanwhile. Only the deadline of the test ends it.
+// Until waits until a condition is true in the web page. Another web page may replace it in the meantime. Only the test's deadline limits
+// the time.
 func (b *Browser) Until(what, condition string) {
 	b.t.Helper()
 	for late := TooLate(b.t); ; {
@@ -193,7 +194,7 @@ func (b *Browser) Until(what, condition string) {
 	}
 }
 
-// Press presses a key, Tab or Enter, as a person does.
+// Press presses a key, Tab or Enter, like a person.
 func (b *Browser) Press(key string) {
 	b.t.Helper()
 	code := map[string]int{"Tab": 9, "Enter": 13}[key]
@@ -206,7 +207,7 @@ func (b *Browser) Press(key string) {
 	}
 }
 
-// Screenshot returns the window as PNG; or, with full, the whole web page.
+// Screenshot returns the window as PNG. With full, it returns the whole web page.
 func (b *Browser) Screenshot(full bool) []byte {
 	b.t.Helper()
 	var shot struct{ Data []byte }

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Program returns the path of a program of the distribution. Without it the test is skipped, except in CI.
+// Program returns the path of a program of the distribution. If the program is missing, the test is skipped, except in CI.
 func Program(t *testing.T, name, pkg string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -32,7 +32,7 @@ func Program(t *testing.T, name, pkg string) string {
 	return path
 }
 
-// Build builds a command of this module, given as a path, and returns the path of the binary. With -short it skips the test.
+// Build builds a command of this module, given as a path, and returns the path of the binary. With -short, it skips the test.
 func Build(t *testing.T, command string) string {
 	t.Helper()
 	notShort(t)
@@ -43,15 +43,15 @@ func Build(t *testing.T, command string) string {
 	return binary
 }
 
-// Start runs a program until the test ends. With -short it skips the test. If the test fails, it shows the end of the
-// program's log.
+// Start runs a program until the test ends. With -short, it skips the test. If the test fails, Start prints the end of
+// the program's log.
 func Start(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	notShort(t)
 	var log Buffer
 	process := exec.Command(name, args...)
 	process.Stdout, process.Stderr = &log, &log
-	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // if the test is killed
+	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // for a test that is killed
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -67,13 +67,13 @@ func Start(t *testing.T, name string, args ...string) *exec.Cmd {
 	return process
 }
 
-// Address assigns ports below the ephemeral ports, because any connection could take an ephemeral port before the
+// Address assigns ports below the ephemeral ports. Any connection could take an ephemeral port before the program under test listens there.
 // program under test listens on it.
 const firstPort, ports = 20000, 12000
 
 var handedOut atomic.Int64
 
-// Address returns a free address of this machine, host:port. It never returns the same address twice to a process.
+// Address returns a free address of this machine, as host:port. It never returns the same address twice in a process.
 func Address(t *testing.T) string {
 	t.Helper()
 	begin := os.Getpid() * 61 // different from the ports of tests in other processes
@@ -101,7 +101,7 @@ func Answers(t *testing.T, url string) {
 	})
 }
 
-// Until waits until the condition holds. On a busy machine that may take long, so only the deadline of the test ends it.
+// Until waits until the condition is true. On a busy machine, this may take long, so only the test's deadline limits the time.
 func Until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for late := TooLate(t); !holds(); {
@@ -113,8 +113,8 @@ func Until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TooLate returns a channel on which a time comes shortly before the deadline of the test (go test -timeout), early enough to
-// end its programs and to say what it waited for.
+// TooLate returns a channel on which a time comes shortly before the deadline of the test (go test -timeout). The test
+// can then end its programs and report what it waited for.
 func TooLate(t testing.TB) <-chan time.Time {
 	whole, ok := t.(*testing.T)
 	if !ok {
@@ -147,14 +147,14 @@ func (s *Buffer) String() string {
 	return s.b.String()
 }
 
-// Main is the TestMain of packages in which some tests take seconds: see Short.
+// Main is the TestMain of packages with tests that take seconds: see Short.
 func Main(m *testing.M, slow string) {
 	Short(slow)
 	os.Exit(m.Run())
 }
 
-// Short leaves out, with -short, the tests whose names match a regular expression, in addition to tests that -skip
-// names: plays, weeks, soaks, renderings of the chart.
+// Short leaves out, with -short, the tests whose names match a regular expression: plays, weeks, soaks, renderings of
+// the chart. It also leaves out the tests that -skip names.
 func Short(slow string) {
 	flag.Parse()
 	if testing.Short() {
@@ -167,7 +167,7 @@ func Short(slow string) {
 	}
 }
 
-// notShort skips a test that runs real programs, with -short.
+// notShort skips a test that runs real programs, if -short is set.
 func notShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

@@ -1,6 +1,6 @@
-// Package fakenvml builds a libnvidia-ml.so.1 that needs no GPU, from C and NVIDIA's own header, so that the real
-// loading path can be tested and demonstrated. A file beside the library holds its answers. State writes the file, even
-// while the library is in use.
+// Package fakenvml builds a libnvidia-ml.so.1 that needs no GPU, from C and NVIDIA's own header. Tests and
+// demonstrations thus load it like the real library. A file beside the library has its answers. State writes the file,
+// even while the library is in use.
 package fakenvml
 
 import (
@@ -26,9 +26,9 @@ var ErrNoHeader = errors.New("the fake NVML library needs nvml.h, which the go c
 
 var declaration = regexp.MustCompile(`DECLDIR\s+(nvml\w+)`)
 
-// Build compiles the library into dir and returns its path. Functions in without are left out, as in an old driver. Every
-// other function of the header that the fake does not implement answers NVML_ERROR_NOT_SUPPORTED. dir must not be shared
-// by two libraries.
+// Build compiles the library into dir and returns its path. Functions in without are left out, as in an old driver.
+// Functions of the header that the fake does not implement answer NVML_ERROR_NOT_SUPPORTED. Each library needs its own
+// dir.
 func Build(dir string, without ...string) (string, error) {
 	compiler, err := exec.LookPath("gcc")
 	if err != nil {
@@ -42,7 +42,7 @@ func Build(dir string, without ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Weak: an implementation in fake.c takes precedence.
+	// This symbol is weak, so an implementation in fake.c takes precedence.
 	var stubs bytes.Buffer
 	for _, m := range declaration.FindAllSubmatch(header, -1) {
 		fmt.Fprintf(&stubs, "__attribute__((weak)) int %s(void) { return 3; }\n", m[1])

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// SMI returns the output of nvidia-smi -q -x for the state: the elements of release 570 and later (nvsmi_device_v13.dtd),
-// in its units. Values that a GPU does not report are N/A, as in nvidia-smi.
+// SMI returns the output of nvidia-smi -q -x for the state. It has the elements and units of release 570 and later
+// (nvsmi_device_v13.dtd). If a GPU does not report a value, the value is N/A, as in nvidia-smi.
 func (s *State) SMI() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func (p *smiPrinter) leaf(name, text string) {
 		text = "N/A"
 	}
 	fmt.Fprintf(p, "<%s>", name)
-	_ = xml.EscapeText(p, []byte(text)) // a builder does not fail
+	_ = xml.EscapeText(p, []byte(text)) // writing to a builder cannot fail
 	fmt.Fprintf(p, "</%s>\n", name)
 }
 
@@ -77,7 +77,7 @@ func word(v, no, yes string) string {
 	return ""
 }
 
-// at returns one of the values of a key.
+// at returns the value at an index of a key.
 func at(v string, i int) string {
 	if all := strings.Fields(v); i < len(all) {
 		return all[i]
@@ -219,7 +219,7 @@ func (p *smiPrinter) errors(get func(string) string) {
 		p.leaf("current_ecc", word(get("field.1"), "Disabled", "Enabled"))
 		p.leaf("pending_ecc", word(get("field.2"), "Disabled", "Enabled"))
 	})
-	sram := get("sram_errors") // parity and SEC-DED errors since the driver was loaded, over the life of the board, then by unit
+	sram := get("sram_errors") // parity and SEC-DED errors since the driver was loaded, then over the life of the board, then by unit
 	switch {
 	case get("sram_threshold") == "": // the values come from one call
 		sram = ""

@@ -16,25 +16,25 @@ import (
 //go:embed *.state
 var descriptions embed.FS
 
-// Descriptions of nodes, as a basis for states.
+// These are descriptions of nodes, from which states are built.
 const (
 	H100 = "h100" // Hopper: GPM, T.Limit, driver counters for every clock event
 	A100 = "a100" // Ampere: no GPM, thresholds in degrees, SRAM status needs root
-	MIG  = "mig"  // on top of H100: GPU 0 is split
+	MIG  = "mig"  // in addition to H100: GPU 0 is split
 
-	GB200 = "gb200" // on top of H100: NVLink 5, a module with a CPU
-	GB10  = "gb10"  // on top of H100: memory shared with the CPU
-	V100  = "v100"  // on top of A100: retired pages, old counters
+	GB200 = "gb200" // in addition to H100: NVLink 5, a module with a CPU
+	GB10  = "gb10"  // in addition to H100: memory shared with the CPU
+	V100  = "v100"  // in addition to A100: retired pages, old counters
 )
 
-// All and System are devices for Set: All stands for every GPU without a value of its own, System for the library
-// itself.
+// All and System are devices for Set. All stands for every GPU that has no value of its own. System stands for the
+// library itself.
 const (
 	All    = "*"
 	System = "-"
 )
 
-// State holds the answers of a fake library, which may change while it is in use.
+// State has the answers of a fake library. They may change while the library is in use.
 type State struct {
 	path string
 
@@ -43,7 +43,7 @@ type State struct {
 	events map[int]int          // per GPU
 }
 
-// Describes reports whether any description of a GPU has a key.
+// Describes reports whether some description of a GPU has a key.
 func Describes(key string) bool {
 	files, _ := fs.Glob(descriptions, "*.state")
 	return slices.ContainsFunc(files, func(file string) bool {
@@ -52,7 +52,7 @@ func Describes(key string) bool {
 	})
 }
 
-// NewState writes the state of a node with this many GPUs, built from descriptions. lib is the path that Build returned.
+// NewState writes the state of a node with this number of GPUs, from descriptions. lib is the path that Build returned.
 // PCI addresses are 0000:10:00.0, 0000:11:00.0 and so on.
 func NewState(lib string, gpus int, from ...string) (*State, error) {
 	s := &State{
@@ -77,7 +77,7 @@ func NewState(lib string, gpus int, from ...string) (*State, error) {
 	return s, s.Set(System, "gpus", gpus)
 }
 
-// Set changes values at once; keysAndValues alternates keys and values. A device is an index, "0/1" for the first MIG
+// Set changes values at once. keysAndValues alternates keys and values. A device is an index, "0/1" for the first MIG
 // slot of GPU 0, All or System. A value "!15" makes the call fail with return code 15.
 func (s *State) Set(device string, keysAndValues ...any) error {
 	s.mu.Lock()
@@ -88,7 +88,7 @@ func (s *State) Set(device string, keysAndValues ...any) error {
 	return s.save()
 }
 
-// Unset removes keys. Without these keys, the device answers as All does, or does not support them.
+// Unset removes keys. The device then answers like All, or does not support the keys.
 func (s *State) Unset(device string, keys ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *State) Unset(device string, keys ...string) error {
 	return s.save()
 }
 
-// save replaces the file in one step, so that the library never reads half of it.
+// save replaces the file in one step, so that the library never reads an incomplete file.
 func (s *State) save() error {
 	lines := make([]string, 0, len(s.lines))
 	for k, value := range s.lines {

@@ -1,5 +1,5 @@
 // Package golden stores the output of collectors in files, so that people review each change before a commit.
-// TestEveryFamilyIsEmitted in package metrics requires every declared family to be in one of these files.
+// TestEveryFamilyIsEmitted in package metrics requires that each declared family is in one of these files.
 package golden
 
 import (
@@ -54,8 +54,8 @@ func Compare(t testing.TB, file, got string) {
 
 var tables sync.Mutex
 
-// Row fails the test unless a file, a table with a key in its first column, has this row. With -update it writes only
-// that row, so that slow rows can be updated one by one.
+// Row fails the test unless a file has this row. The file is a table with a key in its first column. With -update, Row
+// writes only this row, so that slow rows can be updated one by one.
 func Row(t testing.TB, file, key, value string) {
 	t.Helper()
 	tables.Lock()
@@ -86,9 +86,9 @@ func Row(t testing.TB, file, key, value string) {
 	}
 }
 
-// Missing collects the metrics that engines and exporters lack according to their goldens. It is one table beside the
-// goldens. A new metric is missing in most goldens, but changes only this file. Several tests may call its methods at
-// once.
+// Missing collects the metrics that engines and exporters lack, according to their goldens. It is one table beside the
+// goldens. A new metric is missing in most goldens, but changes only this table. Several tests may call its methods at
+// the same time.
 type Missing struct {
 	mu    sync.Mutex
 	pages map[string][]string // by metric and reason
@@ -98,7 +98,7 @@ type Missing struct {
 // missingLine matches a line about a metric without a source.
 var missingLine = regexp.MustCompile(`^llm_(?:engine|gpu)_metric_source_info\{.*\bmetric="([^"]*)".*\bquality="missing".*\breason="((?:[^"\\]|\\.)*)"`)
 
-// Cut removes the series about missing metrics from a metrics page, and remembers them for the table.
+// Cut removes the series about missing metrics from a metrics page, and adds them to the table.
 func (m *Missing) Cut(name, page string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,8 +121,8 @@ func (m *Missing) Cut(name, page string) string {
 	return kept.String()
 }
 
-// Compare fails the test unless a file has the table of this number of metrics pages. If -run skipped some tests, it
-// checks nothing.
+// Compare fails the test unless a file has this table, which covers this number of metrics pages. If -run skipped some
+// tests, Compare checks nothing.
 func (m *Missing) Compare(t testing.TB, file string, pages int) {
 	t.Helper()
 	if m.cut != pages {
@@ -137,15 +137,15 @@ func (m *Missing) Compare(t testing.TB, file string, pages int) {
 	Compare(t, file, rows.String())
 }
 
-// All fails the test unless tests compare every file of a pattern. A file that no test writes any more would wrongly show
-// that its series still exist.
+// All fails the test unless tests compare every file of a pattern. A file that no test writes would wrongly show that
+// its series still exist.
 func All(t testing.TB, pattern string, compared int) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) > compared { // a missing file fails in Compare
+	if len(files) > compared { // Compare reports missing files
 		t.Errorf("there are %d files %s, but tests compare %d: delete the files that no test writes", len(files), pattern, compared)
 	}
 }
@@ -170,8 +170,8 @@ func Page(t testing.TB, c prometheus.Collector) string {
 	return b.String()
 }
 
-// Still replaces the values of some series with 0, because they differ from run to run. The expression must match from
-// the start of the series' name.
+// Still replaces the values of some series by 0, because they differ from run to run. The expression must match from
+// the start of a series' name.
 func Still(page, series string) string {
 	return regexp.MustCompile(`(?m)^((?:`+series+`)(?:\{.*\})?) \S+$`).ReplaceAllString(page, "$1 0")
 }

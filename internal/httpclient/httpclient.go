@@ -1,4 +1,4 @@
-// Package httpclient makes HTTP clients from Prometheus' own client configuration, whose secrets must come from files.
+// Package httpclient makes HTTP clients from Prometheus' own client configuration. Secrets must come from files.
 package httpclient
 
 import (
@@ -16,12 +16,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/configfile"
 )
 
-// New returns a client. An error is a configfile.Error; path is the place of the configuration.
+// New returns a client. Its errors are configfile.Errors. path is the place of the configuration.
 func New(path string, cfg config.HTTPClientConfig) (*http.Client, error) {
 	if err := refuse(path, reflect.ValueOf(cfg), noFile); err != nil {
 		return nil, err
 	}
-	if cfg.OAuth2 != nil { // the client modifies it
+	if cfg.OAuth2 != nil { // the client changes it
 		own := *cfg.OAuth2
 		cfg.OAuth2 = &own
 	}
@@ -32,16 +32,16 @@ func New(path string, cfg config.HTTPClientConfig) (*http.Client, error) {
 	return client, nil
 }
 
-// To returns the client for one server, and the parts of its address. transport, if not nil, replaces the network. The
-// client follows redirects within the server (Starlette adds a slash) but nowhere else. A server must not choose where
-// the exporter connects, or make it send credentials unencrypted. An error is a configfile.Error. path is the place of
-// the server's configuration.
+// To returns the client for one server, and the parts of the server's address. If transport is not nil, it replaces the
+// network. The client follows redirects within the server, because Starlette adds a slash. It follows no other
+// redirects. A server must not choose where the exporter connects, or make it send credentials without encryption. Its
+// errors are configfile.Errors. path is the place of the server's configuration.
 func To(path, address string, cfg config.HTTPClientConfig, transport http.RoundTripper) (*http.Client, *url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err == nil && u.User != nil:
 		return nil, nil, configfile.Errorf(path+".url", "credentials do not belong in a URL: use http_config.basic_auth with password_file")
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "": // without the text, which may contain a password
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "": // the text is left out, because it may contain a password
 		return nil, nil, configfile.Errorf(path+".url", "not a URL of the form http://host:port[/path]")
 	}
 	client, err := New(path+".http_config", cfg)
@@ -60,8 +60,8 @@ func To(path, address string, cfg config.HTTPClientConfig, transport http.RoundT
 	return client, u, nil
 }
 
-// Load reads the file of a flag. Paths in the file are relative to its folder. Without a file, Load returns Prometheus' defaults.
-// Errors name the flag, the file and the line.
+// Load reads the file of a flag. Paths in the file are relative to the file's folder. If there is no file, Load returns
+// Prometheus' defaults. Errors name the flag, the file and the line.
 func Load(flag, file string) (cfg config.HTTPClientConfig, err error) {
 	if cfg = config.DefaultHTTPClientConfig; file == "" {
 		return cfg, nil
@@ -80,20 +80,20 @@ func Load(flag, file string) (cfg config.HTTPClientConfig, err error) {
 	return cfg, nil
 }
 
-// HasCredentials reports whether a client sends credentials with each request, so that a hostile server could reuse
-// them. A client certificate proves identity without revealing a secret.
+// HasCredentials reports whether a client sends credentials with each request. A hostile server could reuse such
+// credentials. A client certificate does not count, because it proves identity without revealing a secret.
 func HasCredentials(cfg config.HTTPClientConfig) bool {
 	return cfg.BasicAuth != nil || cfg.Authorization != nil || cfg.OAuth2 != nil || cfg.HTTPHeaders != nil || cfg.BearerToken != "" ||
 		cfg.BearerTokenFile != ""
 }
 
-// WithoutCredentials returns the rest of a configuration.
+// WithoutCredentials returns a configuration without its credentials.
 func WithoutCredentials(cfg config.HTTPClientConfig) config.HTTPClientConfig {
 	cfg.BasicAuth, cfg.Authorization, cfg.OAuth2, cfg.HTTPHeaders, cfg.BearerToken, cfg.BearerTokenFile = nil, nil, nil, nil, "", ""
 	return cfg
 }
 
-// Address parses the server address in a flag. An error does not quote the address, because it may contain a password.
+// Address parses the server address in a flag. Its errors do not quote the address, because the address may contain a password.
 func Address(flag, address, remedy string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
@@ -107,8 +107,8 @@ func Address(flag, address, remedy string) (*url.URL, error) {
 }
 
 // Headers and parameters of OAuth 2 have names that are not part of Prometheus' configuration. The value of a header
-// with such a name may be a secret. The values of these parameters (RFC 6749, 8693, 8707 and additions of Auth0 and
-// Azure) are not secrets.
+// may therefore be a secret. The values of these parameters (RFC 6749, 8693, 8707 and additions of Auth0 and Azure) are
+// not secrets.
 var (
 	secretHeader = regexp.MustCompile(`(?i)auth|cookie|token|key|secret|pass|cred|sign|session|jwt`)
 	plain        = []string{
@@ -117,11 +117,11 @@ var (
 	}
 )
 
-// noFile is the remedy for a secret that no file can contain.
+// noFile is the remedy if no file can contain the secret.
 const noFile = "none can hold this one, leave it out"
 
-// refuse refuses fields that contain a secret itself instead of the name of a file. remedy names the file that can
-// contain the secret.
+// refuse refuses fields with the text of a secret, because secrets must come from files. remedy names the field for the
+// file.
 func refuse(path string, v reflect.Value, remedy string) error {
 	switch x := v.Interface().(type) {
 	case config.Secret:

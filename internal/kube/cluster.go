@@ -28,8 +28,8 @@ type Cluster struct {
 	client dynamic.Interface
 }
 
-// InCluster returns the cluster in which the exporter's pod runs, reached with the pod's service account. The error names
-// the missing part.
+// InCluster returns the cluster of the exporter's pod. It uses the pod's service account. The error names the missing
+// part.
 func InCluster(node string, log *slog.Logger) (*Cluster, error) {
 	config, err := rest.InClusterConfig()
 	if err != nil {
@@ -38,8 +38,8 @@ func InCluster(node string, log *slog.Logger) (*Cluster, error) {
 	return NewCluster(config, node, log)
 }
 
-// NewCluster returns the cluster of config. The client also logs to klog, which is global to the process: main has to
-// redirect it.
+// NewCluster returns the cluster of config. The client also logs to klog, which is global to the process, so main must
+// redirect klog.
 func NewCluster(config *rest.Config, node string, log *slog.Logger) (*Cluster, error) {
 	if node == "" {
 		return nil, errors.New("finding pods needs the name of this node: set --discovery.node, or NODE_NAME from spec.nodeName")
@@ -51,9 +51,9 @@ func NewCluster(config *rest.Config, node string, log *slog.Logger) (*Cluster, e
 	return &Cluster{node, log, client}, nil
 }
 
-// Follow keeps a store up to date with the objects of one kind on this node, in one namespace or in all, until ctx ends.
-// It needs the verbs list and watch. Results that count are passed to called. An error has a method Reason, which
-// returns one word for metrics.
+// Follow keeps a store up to date with the objects of one kind on this node until ctx ends. The objects are in one
+// namespace, or in all. Follow needs the verbs list and watch. It passes the important results to called. An error has
+// a method Reason, which returns one word for metrics.
 func (c *Cluster) Follow(ctx context.Context, kind schema.GroupVersionResource, namespace string, store cache.ReflectorStore,
 	called func(error),
 ) {
@@ -64,7 +64,7 @@ func (c *Cluster) Follow(ctx context.Context, kind schema.GroupVersionResource, 
 		case err == nil:
 			called(nil)
 		case !errors.Is(err, context.Canceled) && !apierrors.IsResourceExpired(err) &&
-			!apierrors.IsGone(err): // a watch that has to restart is normal
+			!apierrors.IsGone(err): // a watch may have to restart
 			called(callError{err})
 		}
 	}
@@ -78,7 +78,7 @@ func (c *Cluster) Follow(ctx context.Context, kind schema.GroupVersionResource, 
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = ofThisNode
 			w, err := objects.Watch(ctx, o)
-			if o.SendInitialEvents == nil || !apierrors.IsInvalid(err) { // an older API server, for which a list follows
+			if o.SendInitialEvents == nil || !apierrors.IsInvalid(err) { // older API servers then answer a list
 				told(err)
 			}
 			return w, err
@@ -113,7 +113,7 @@ func (e callError) Error() string {
 		return "the service account lacks a permission: install the chart with discovery on, or bind a ClusterRole that allows it, or a " +
 			"Role in each --discovery.namespace: " + e.error.Error()
 	}
-	if request, ok := errors.AsType[*url.Error](e.error); ok { // its address changes with each call
+	if request, ok := errors.AsType[*url.Error](e.error); ok { // the address in the error changes with each call
 		return "the API server does not answer: " + request.Err.Error()
 	}
 	return e.error.Error()

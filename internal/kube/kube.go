@@ -1,14 +1,14 @@
-// Package kube reads Kubernetes' data about one node: from the API server its pods and the devices that drivers of
-// resource claims offer (cluster.go, slices.go), from the kubelet the devices of each container (kubelet.go), and from
-// the kubelet's log directories the names of pods (podlogs.go).
+// Package kube reads Kubernetes' data about one node. From the API server, it reads the node's pods, and the devices
+// that drivers of resource claims offer (cluster.go, slices.go). From the kubelet, it reads the devices of each
+// container (kubelet.go). From the kubelet's log directories, it reads the names of pods (podlogs.go).
 //
-// It only reports these facts, and writes nothing to the cluster. Package discovery finds the engines, and package
-// ownership finds the GPU of a device. While a source does not answer, its last answer stays valid.
+// The package writes nothing to the cluster. Package discovery finds the engines, and package ownership finds the GPU
+// of a device. While a source does not answer, its last answer stays valid.
 package kube
 
 import "strings"
 
-const longestName = 253 // bytes; the most that Kubernetes allows for any name
+const longestName = 253 // bytes; Kubernetes' limit for any name
 
 // PodName identifies a pod.
 type PodName struct{ Namespace, Name string }

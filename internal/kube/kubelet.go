@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	answerLimit  = 16 << 20 // bytes; gRPC's usual 4 MiB are not enough for a dense node
+	answerLimit  = 16 << 20 // bytes, because gRPC's usual 4 MiB are too few for a dense node
 	longestPause = 2 * time.Minute
 )
 
-// Kubelet queries the kubelet of the node, through its pod-resources API, for the devices of each container. It is not
-// safe for concurrent use.
+// Kubelet queries the kubelet of the node for the devices of each container, through the pod-resources API. Only one
+// goroutine may use it at a time.
 type Kubelet struct {
 	// Interval is the shortest pause between two queries.
 	Interval time.Duration
@@ -27,13 +27,13 @@ type Kubelet struct {
 	Deadline time.Duration
 
 	log    *slog.Logger
-	socket string // empty: not asked
+	socket string // empty means that the kubelet is not queried
 	client *connect.Client[struct{}, answer]
 
-	due      time.Time // of the next query
-	failures int       // in a row
+	due      time.Time // time of the next query
+	failures int       // consecutive failures
 	state    string
-	answer   *answer // the last answer; nil before the first
+	answer   *answer // last answer; nil before the first answer
 	answered time.Time
 }
 
@@ -55,14 +55,14 @@ func (k *Kubelet) Holdings() ([]Holding, time.Time) {
 	return k.answer.holdings, k.answered
 }
 
-// connect creates a client, which keeps one connection. It uses gRPC over net/http, which is linked anyway. The usual
-// gRPC client takes 2 MiB of memory in every exporter, and 4 MiB while in use.
+// connect creates a client, which keeps one connection. It uses gRPC over net/http, which is linked for other reasons.
+// The usual gRPC client takes 2 MiB of memory in every exporter, and 4 MiB while in use.
 func (k *Kubelet) connect() {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{
 		Protocols:       protocols,
-		IdleConnTimeout: 2 * longestPause, // of an abandoned client
+		IdleConnTimeout: 2 * longestPause, // closes the connections of an abandoned client
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", k.socket)
 		},
@@ -87,7 +87,7 @@ func (k *Kubelet) Refresh(ctx context.Context, now time.Time) {
 	k.due = now.Add(k.Interval)
 	if k.state == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		if _, err := os.Stat(k.socket); errors.Is(err, fs.ErrNotExist) {
-			return // not Kubernetes: no pod has been set up around the exporter, and there is no kubelet
+			return // outside Kubernetes, the exporter is not in a pod, and there is no kubelet
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.Deadline)
@@ -96,7 +96,7 @@ func (k *Kubelet) Refresh(ctx context.Context, now time.Time) {
 	switch {
 	case err == nil:
 		k.answer, k.answered, k.failures = response.Msg, now, 0
-	case !errors.Is(err, fs.ErrNotExist): // a missing socket needs no backoff
+	case !errors.Is(err, fs.ErrNotExist): // a missing socket does not need longer pauses
 		k.failures++
 		k.due = now.Add(max(k.Interval, min(k.Interval<<min(k.failures-1, 8), longestPause)))
 		k.connect() // the socket may now lead to another kubelet
@@ -128,7 +128,7 @@ func (k *Kubelet) report(err error) {
 		"socket", k.socket, "reason", state, "err", err, "remedy", Remedy(state))
 }
 
-// Remedy returns what to do about a state of the kubelet. It is empty if nothing can be done.
+// Remedy returns what to do about a state of the kubelet. It is empty if there is no remedy.
 func Remedy(state string) string { return remedies[state] }
 
 // remedies holds the remedy for each state that has one.

@@ -9,17 +9,17 @@ import (
 // answer holds the devices of the containers on the node.
 type answer struct{ holdings []Holding }
 
-// Holding records a device that a container has.
+// Holding is a device that a container has.
 type Holding struct {
 	PodName
 	Container string
-	Resource  string // the extended resource, or the driver of a resource claim
+	Resource  string // extended resource, or driver of a resource claim
 	ID        string
-	Claimed   bool   // through a resource claim, which pods can share
+	Claimed   bool   // the device comes from a resource claim, which pods can share
 	Pool      string // pool of the driver of a resource claim
 }
 
-// codec decodes an answer. The request has no fields. The generated types of the API would link an unwanted client.
+// codec decodes an answer. The request has no fields. The API's generated types would link an unwanted client.
 type codec struct{}
 
 // Name implements connect.Codec.
@@ -116,8 +116,8 @@ func (a *answer) addClaimed(b []byte, h Holding, err *error) {
 	a.holdings = append(a.holdings, h)
 }
 
-// messageFields yields the strings and messages in a message, by number. It stops where the message is damaged and reports
-// that in err.
+// messageFields yields the strings and messages in a message, by number. If the message is damaged, it stops there and
+// sets err.
 func messageFields(b []byte, err *error) iter.Seq2[protowire.Number, []byte] {
 	return func(yield func(protowire.Number, []byte) bool) {
 		for len(b) > 0 && *err == nil {

@@ -14,21 +14,21 @@ import (
 // sliceVersions lists the versions of resource.k8s.io that have ResourceSlices, newest first.
 var sliceVersions = []string{"v1", "v1beta2", "v1beta1"}
 
-// sliceRetry is the time between queries to a cluster without dynamic resource allocation.
+// sliceRetry is the time between queries if the cluster has no dynamic resource allocation.
 const sliceRetry = 10 * time.Minute
 
-// Slices tracks the devices that drivers of resource claims offer on the node. The kubelet uses the driver's name for the
-// device of a container. Only a slice translates that name into a UUID of NVML. It needs the verbs list and watch on
-// resourceslices.
+// Slices has the devices that drivers of resource claims offer on the node. The kubelet uses the driver's name for the
+// device of a container. Only a slice translates this name into a UUID of NVML. Slices needs the verbs list and watch
+// on resourceslices.
 type Slices struct {
 	cluster *Cluster
 	slices  *Store[slice]
 
 	mu    sync.Mutex
-	state string // error of the last call, to log only changes
+	state string // error of the last call, logged only when it changes
 }
 
-// slice holds the part of a ResourceSlice that UUID reads.
+// slice has the fields of a ResourceSlice that UUID reads.
 type slice struct {
 	Spec struct {
 		Driver string `json:"driver"`
@@ -38,7 +38,7 @@ type slice struct {
 		Devices []struct {
 			Name       string     `json:"name"`
 			Attributes attributes `json:"attributes"`
-			Basic      struct {   // before v1beta2
+			Basic      struct {   // in versions before v1beta2
 				Attributes attributes `json:"attributes"`
 			} `json:"basic"`
 		} `json:"devices"`
@@ -54,7 +54,7 @@ func (c *Cluster) Slices() *Slices {
 	return &Slices{cluster: c, slices: NewStore[slice](c.Log, func() {})}
 }
 
-// UUID returns the UUID of a device, a GPU or a MIG device. It is empty if unknown.
+// UUID returns the UUID of a GPU or of a MIG device. It is empty if the UUID is unknown.
 func (s *Slices) UUID(driver, pool, device string) string {
 	for _, one := range s.slices.All() {
 		if one.Spec.Driver != driver || one.Spec.Pool.Name != pool {
@@ -62,7 +62,7 @@ func (s *Slices) UUID(driver, pool, device string) string {
 		}
 		for _, d := range one.Spec.Devices {
 			if d.Name == device {
-				return d.Attributes["uuid"].String + d.Basic.Attributes["uuid"].String // a device has only one of these attributes
+				return d.Attributes["uuid"].String + d.Basic.Attributes["uuid"].String // a device has only one of the two attributes
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func (s *Slices) Run(ctx context.Context) {
 	}
 }
 
-// runVersion follows the slices in one version of the API until ctx ends or until the cluster turns out to lack it.
+// runVersion follows the slices in one version of the API. It ends when ctx ends, or when the cluster lacks this version.
 func (s *Slices) runVersion(ctx context.Context, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

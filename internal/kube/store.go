@@ -24,15 +24,15 @@ func NewStore[T any](log *slog.Logger, changed func()) *Store[T] {
 	return &Store[T]{log: log, changed: changed, objects: map[string]*T{}}
 }
 
-// Decode reads an object as sent by the API server.
+// Decode reads an object from the API server.
 func Decode[T any](object map[string]any) (*T, error) {
 	one := new(T)
 	return one, runtime.DefaultUnstructuredConverter.FromUnstructured(object, one)
 }
 
-// DecodeObject decodes an object that a Store receives.
+// DecodeObject decodes an object that a Store gets.
 func DecodeObject[T any](object any) (*T, error) {
-	return Decode[T](object.(*unstructured.Unstructured).Object) // the dynamic client returns nothing else
+	return Decode[T](object.(*unstructured.Unstructured).Object) // the dynamic client returns only this type
 }
 
 // All returns the objects in any order.

@@ -1,9 +1,9 @@
 // Package proc reads processes from procfs: their ancestry, the addresses on which they listen, and the containers in
 // which they run.
 //
-// It reads only what this process may read. Processes in other pid namespaces are absent. Reading the open files of
-// other users' processes needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, which root has unless a container drops them.
-// Unreadable counts the processes that could not be read without these capabilities.
+// The package reads only data that this process may read. Processes in other pid namespaces are absent. Reading the
+// open files of other users' processes needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH. Root has these capabilities unless
+// a container drops them. Unreadable counts the processes that could not be read.
 package proc
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Scan holds the processes of one moment. Each scan reads everything again, because process ids are reused.
+// Scan has the processes of one moment. Each scan reads all data again, because process ids are reused.
 type Scan struct {
 	root     string
 	fs       procfs.FS
@@ -48,7 +48,7 @@ func New(root string) *Scan {
 	for _, p := range procs {
 		stat, err := p.Stat()
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		s.parents[p.PID], s.names[p.PID] = stat.PPID, stat.Comm
 		s.children[stat.PPID] = append(s.children[stat.PPID], p.PID)
@@ -59,12 +59,12 @@ func New(root string) *Scan {
 // Processes yields the ids of all processes.
 func (s *Scan) Processes() iter.Seq[int] { return maps.Keys(s.parents) }
 
-// strangers matches processes that start other processes without being part of them.
+// strangers matches processes that start other processes but do not belong to them.
 var strangers = regexp.MustCompile(`^(systemd.*|init|tini|dumb-init|docker-init|catatonit|s6-.*|runsv.*|supervisord|` +
 	`containerd-shim.*|conmon|runc|crun|sh|bash|dash|ash|zsh|fish|busybox|sshd.*|login|sudo|su|cron|crond|tmux.*|screen|slurmstepd|raylet)$`)
 
-// Lineage returns a process and its ancestors, the oldest last, up to the first ancestor that merely starts other
-// processes, such as a shell or a supervisor. It is empty if there is no such process.
+// Lineage returns a process and its ancestors. The oldest comes last. It ends before the first ancestor that merely
+// starts other processes, such as a shell or a supervisor. It is empty if the process does not exist.
 func (s *Scan) Lineage(pid int) []int {
 	if _, alive := s.parents[pid]; !alive {
 		return nil
@@ -89,7 +89,7 @@ func (s *Scan) Family(pid int) []int {
 	return all
 }
 
-// Command returns the command line of a process; nil if it cannot be read.
+// Command returns the command line of a process, or nil if it is unreadable.
 func (s *Scan) Command(pid int) []string {
 	p, err := s.fs.Proc(pid)
 	if err != nil {
@@ -99,9 +99,9 @@ func (s *Scan) Command(pid int) []string {
 	return line
 }
 
-// Waited returns how long each thread of a process has been ready to run while it waited for a CPU, since its start.
-// Time in which a CPU limit holds threads back counts as well. Waited returns nothing if the kernel does not count this
-// time.
+// Waited returns how long each thread of a process was ready to run but waited for a CPU, since the thread's start.
+// Time in which a CPU limit holds threads back counts as well. If the kernel does not count this time, the result is
+// empty.
 func (s *Scan) Waited(pid int) map[int]time.Duration {
 	threads, err := s.fs.AllThreads(pid)
 	if err != nil {
@@ -121,12 +121,12 @@ var (
 	podUID      = regexp.MustCompile(`pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})`)
 )
 
-// UnknownContainer represents the container of a process that procfs does not show: the process is in another pid
-// namespace, or has ended.
+// UnknownContainer is the container of a process that procfs does not show. The process is in another pid namespace, or
+// has ended.
 const UnknownContainer = "unknown"
 
-// Container returns the container in which a process runs, by its cgroup: the id of the container, and the uid of its
-// pod. Both ids are empty outside containers, and the uid is empty outside Kubernetes.
+// Container returns the container in which a process runs, from its cgroup: the id of the container, and the uid of the
+// pod. Outside containers, both are empty. Outside Kubernetes, the uid is empty.
 func (s *Scan) Container(pid int) (id, pod string) {
 	p, err := s.fs.Proc(pid)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *Scan) Container(pid int) (id, pod string) {
 			pod = strings.ReplaceAll(m[1], "_", "-")
 		}
 		if ids := containerID.FindAllString(g.Path, -1); ids != nil {
-			return ids[len(ids)-1], pod // the innermost one
+			return ids[len(ids)-1], pod // the innermost container
 		}
 	}
 	return "", pod

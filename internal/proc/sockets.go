@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// States of the kernel's include/net/tcp_states.h.
+// These are states of the kernel's include/net/tcp_states.h.
 const (
 	tcpEstablished = "01"
 	tcpListen      = "0A"
@@ -26,8 +26,8 @@ type network struct {
 	listening map[string]netip.AddrPort // by socket inode
 }
 
-// Listening returns the addresses on which a process listens for TCP connections, in no particular order. A socket
-// belongs to each process that has it open.
+// Listening returns the addresses at which a process listens for TCP connections, in no particular order. A socket
+// belongs to each process that has opened it.
 func (s *Scan) Listening(pid int) (all []netip.AddrPort) {
 	open := s.sockets(pid)
 	for inode, at := range s.network(pid).listening {
@@ -49,7 +49,7 @@ func (s *Scan) SharesNetwork(pid int) bool {
 // Unreadable returns the number of processes whose open files Listening could not read.
 func (s *Scan) Unreadable() int { return len(s.closed) }
 
-// EphemeralPorts returns the range from which the kernel assigns ports, both ends included.
+// EphemeralPorts returns the range from which the kernel assigns ports. Both ends are included.
 func (s *Scan) EphemeralPorts() (low, high uint16) {
 	limits, err := s.fs.SysctlInts("net.ipv4.ip_local_port_range")
 	if err != nil || len(limits) != 2 {
@@ -58,13 +58,13 @@ func (s *Scan) EphemeralPorts() (low, high uint16) {
 	return uint16(limits[0]), uint16(limits[1])
 }
 
-// namespace identifies the network namespace of a process; empty if it cannot be read.
+// namespace identifies the network namespace of a process. It is empty if it is unreadable.
 func (s *Scan) namespace(pid string) string {
 	name, _ := os.Readlink(filepath.Join(s.root, pid, "ns/net"))
 	return name
 }
 
-// sockets returns the inodes of the sockets that a process has open.
+// sockets returns the inodes of the open sockets of a process.
 func (s *Scan) sockets(pid int) map[string]bool {
 	inodes := make(map[string]bool)
 	p, err := s.fs.Proc(pid)
@@ -84,7 +84,7 @@ func (s *Scan) sockets(pid int) map[string]bool {
 	return inodes
 }
 
-// network reads the network namespace of a process, each namespace once.
+// network reads the network namespace of a process. It reads each namespace once.
 func (s *Scan) network(pid int) *network {
 	id := strconv.Itoa(pid)
 	name := s.namespace(id)
@@ -98,8 +98,8 @@ func (s *Scan) network(pid int) *network {
 	return n
 }
 
-// Connections returns the number of connections that are established at a port of the network namespace of a
-// process. Every process in the same pid namespace may read that file.
+// Connections returns the number of established connections at a port of the network namespace of a process. Every
+// process in the same pid namespace may read this file.
 func Connections(root string, pid int, port uint16) (n int, err error) {
 	err = eachSocket(filepath.Join(root, strconv.Itoa(pid)), tcpEstablished, func(_ string, at netip.AddrPort) {
 		if at.Port() == port {
@@ -109,7 +109,7 @@ func Connections(root string, pid int, port uint16) (n int, err error) {
 	return n, err
 }
 
-// eachSocket calls each with the sockets of a network namespace that are in a state. Without IPv6 there is no tcp6.
+// eachSocket calls each for the sockets of a network namespace that have a state. Without IPv6, there is no tcp6.
 func eachSocket(dir, state string, each func(inode string, at netip.AddrPort)) (err error) {
 	for _, file := range []string{"net/tcp6", "net/tcp"} {
 		var text []byte
@@ -123,9 +123,9 @@ func eachSocket(dir, state string, each func(inode string, at netip.AddrPort)) (
 	return err
 }
 
-// parseSocket reads a line of /proc/PID/net/tcp or tcp6 if it describes a socket in a state: "sl local_address
-// rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …". An address is printed as 32-bit words
-// in the byte order of the machine. (The parser of package procfs is deprecated and gives up at the first odd line.)
+// parseSocket reads a line of /proc/PID/net/tcp or tcp6, if the line describes a socket in a state: "sl local_address
+// rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …". An address is printed as 32-bit words in
+// the byte order of the machine. The parser of package procfs is deprecated, and fails at the first unexpected line.
 func parseSocket(line, state string) (inode string, at netip.AddrPort, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 10 || fields[3] != state {
@@ -144,7 +144,7 @@ func parseSocket(line, state string) (inode string, at netip.AddrPort, ok bool) 
 	return fields[9], netip.AddrPortFrom(address.Unmap(), uint16(port)), ok
 }
 
-// localAddresses returns the addresses of a network namespace, as listed in /proc/PID/net.
+// localAddresses returns the addresses of a network namespace, from /proc/PID/net.
 func localAddresses(dir string) map[netip.Addr]bool {
 	found := make(map[netip.Addr]bool)
 	if f, err := os.Open(filepath.Join(dir, "net/fib_trie")); err == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 )
 
-// Connect returns the API of the Prometheus at an address. httpConfig names a file of Prometheus' HTTP client
-// configuration, if not empty. wrap, if not nil, wraps the connection to the network.
+// Connect returns the API of the Prometheus at an address. httpConfig is empty, or names a file of Prometheus' HTTP
+// client configuration. wrap may be nil. Otherwise it wraps the connection to the network.
 func Connect(address, httpConfig string, wrap func(http.RoundTripper) http.RoundTripper) (prometheus.API, error) {
 	if _, err := httpclient.Address("prometheus", address, "http-config"); err != nil {
 		return nil, err

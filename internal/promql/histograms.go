@@ -10,14 +10,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// AnyHistograms returns a version of e that reads histograms of the vocabulary in both forms that Prometheus may
-// store: as scraped, with one series for each bucket, the count and the sum, or converted to one native histogram
-// with custom buckets (convert_classic_histograms_to_nhcb, Prometheus 3). Histograms that are stored in both ways
-// are read once. The result needs Prometheus 2.40, because it has functions that MetricsQL lacks. e is not changed.
+// AnyHistograms returns a version of e that reads histograms of the vocabulary in both forms that Prometheus may store. A scraped histogram
+// has one series for each bucket, the count and the sum. Prometheus may also convert it to one native histogram with custom buckets
+// (convert_classic_histograms_to_nhcb, Prometheus 3). If a histogram is stored in both forms, it is read once. The result needs Prometheus
+// 2.40, because it has functions that MetricsQL lacks. e is not changed.
 func AnyHistograms(e Expr) Expr { return histograms(clone(e)) }
 
-// WithNative applies AnyHistograms to a query. It returns false if the query stays the same. The function is for a
-// server that may be VictoriaMetrics, which refuses the changed query, so use it only if the original query has no
+// WithNative applies AnyHistograms to a query. It returns false if the query stays the same. It is for a server that
+// may be VictoriaMetrics. VictoriaMetrics refuses the changed query, so use it only if the original query has no
 // answer.
 func WithNative(query string) (string, bool) {
 	e, err := Parser.ParseExpr(query)
@@ -59,7 +59,7 @@ func histograms(e Expr) Expr {
 	return e
 }
 
-// overTime returns the range of a function that has no other argument.
+// overTime returns the range of a function whose only argument is a range.
 func overTime(c *parser.Call) (*parser.MatrixSelector, bool) {
 	if len(c.Args) != 1 {
 		return nil, false
@@ -68,9 +68,9 @@ func overTime(c *parser.Call) (*parser.MatrixSelector, bool) {
 	return m, ok
 }
 
-// either returns the result of apply for a selector or, if its histogram is stored as a native histogram, of apply for
-// the native equivalent. Native histograms come first, because after a change of the storage a long window still
-// contains the older series.
+// either returns the result of apply for a selector. If the selector's histogram is stored as a native histogram, it
+// returns the result of apply for the native equivalent. Native histograms come first, because a long window still
+// contains the older series after a change of the storage.
 func either(s *parser.VectorSelector, apply func(*parser.VectorSelector) Expr) Expr {
 	classic := apply(s)
 	base, part := histogramPart(s.Name)
@@ -79,7 +79,7 @@ func either(s *parser.VectorSelector, apply func(*parser.VectorSelector) Expr) E
 	}
 	native := apply(renamed(s, base))
 	switch part {
-	case "_bucket": // histogram_quantile reads both kinds, but not mixed in one series
+	case "_bucket": // histogram_quantile reads both kinds, but not if one series mixes them
 		return choice(native, Unless(classic, native, Ignoring("le")))
 	case "_sum":
 		return choice(Call("histogram_sum", native), classic)
@@ -89,10 +89,10 @@ func either(s *parser.VectorSelector, apply func(*parser.VectorSelector) Expr) E
 	return classic
 }
 
-// choice always adds parentheses. The chart recognises a choice by its parentheses if VictoriaMetrics reads the rules.
+// choice always adds parentheses. If VictoriaMetrics reads the rules, the chart recognises a choice by its parentheses.
 func choice(native, classic Expr) Expr { return &parser.ParenExpr{Expr: Or(native, classic)} }
 
-// histogramPart splits the name of a series of a histogram; part is empty for all other series.
+// histogramPart splits the name of a histogram's series. For all other series, part is empty.
 func histogramPart(name string) (base, part string) {
 	for _, part := range []string{"_bucket", "_count", "_sum"} {
 		if base, ok := strings.CutSuffix(name, part); ok {
@@ -104,7 +104,7 @@ func histogramPart(name string) (base, part string) {
 	return name, ""
 }
 
-// counted returns the histogram whose number of observations a selector reads, from the bucket without an upper bound.
+// counted returns the histogram whose number of observations a selector reads from the bucket without an upper bound.
 func counted(s *parser.VectorSelector) (*parser.VectorSelector, bool) {
 	i := slices.IndexFunc(s.LabelMatchers, func(m *Matcher) bool { return m.String() == `le="+Inf"` })
 	if i < 0 {

@@ -7,17 +7,17 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// columns is the maximum length of a line of a printed expression, where possible. With the margin of a rule file, it is
-// 130.
+// columns is the preferred maximum length of a line of a printed expression. With the margin of a rule file, the length
+// is 130.
 const columns = 124
 
-// Pretty prints an expression with line breaks only where it does not fit into a line. In a broken expression, a set
-// operator begins a line, and other operators stay on the line of their left operand. The content of parentheses is
-// between the line that opens them and the line that closes them.
+// Pretty prints an expression. It breaks lines only if an expression does not fit into a line. In a broken expression,
+// a set operator begins a line, and other operators stay on the line of their left operand. The content of parentheses
+// is between the line that opens them and the line that closes them.
 func Pretty(e Expr) string { return layout(e, 0, 0, 0) }
 
-// layout prints e from a column on, with room for the text after its last line. Further lines are indented by at least
-// margin.
+// layout prints e, starting at a column, with room for the text after its last line. All further lines are indented by
+// at least margin.
 func layout(e Expr, margin, from, after int) string {
 	flat := printed(e)
 	if from+len(flat)+after <= columns {
@@ -44,8 +44,8 @@ func layout(e Expr, margin, from, after int) string {
 	return flat
 }
 
-// enclosed prints the content of parentheses on lines of its own, unless it has its own lines. A tail that begins with
-// a comma stays on the line of the closing parenthesis.
+// enclosed prints the content of parentheses on separate lines, unless the content has its own lines. If the tail
+// begins with a comma, it stays on the line of the closing parenthesis.
 func enclosed(head string, e Expr, tail string, margin, from, after int) string {
 	if opens(e) && margin+1+len(printed(e)) >= columns {
 		if inner := layout(e, margin, from+len(head), len(tail)+after); from+len(head)+len(firstLine(inner)) <= columns {
@@ -86,7 +86,7 @@ func short(e Expr) bool {
 	return false
 }
 
-// call prints a function: arguments that are numbers or text stay on the line of the other argument.
+// call prints a function. Numbers and texts stay on the line of the other argument.
 func call(n *parser.Call, margin, from, after int) string {
 	if !opens(n) {
 		var b strings.Builder
@@ -142,8 +142,8 @@ func operation(n *parser.BinaryExpr, margin, from, after int) string {
 	return strings.TrimSuffix(left, " ") + newline(margin+1) + layout(n.RHS, margin+1, margin+1, after)
 }
 
-// printed prints on one line. tight leaves out the spaces in lists of labels, as in selectors. These spaces are a
-// twentieth of a rule file.
+// printed prints an expression on one line. tight leaves out the spaces in lists of labels, as in selectors, because
+// these spaces are a twentieth of a rule file.
 func printed(e Expr) string { return tight(e.String()) }
 
 func tight(s string) string {

@@ -37,11 +37,11 @@ func Re(label, expr string) *Matcher {
 	return labels.MustNewMatcher(labels.MatchRegexp, label, expr)
 }
 
-// Vector selects series of a family that is not a histogram. For families that engines report, Vector and the next three
-// functions leave out gateways, which count the same requests again, unless m has a matcher for the role.
+// Vector selects series of a family that is not a histogram. Gateways count the same requests as engines. For families that engines report,
+// Vector and the next three functions therefore leave out gateways, unless m has a matcher for the role.
 func Vector(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name, ofEngines(f, m)) }
 
-// CountOf selects the number of observations of a histogram, as a plain counter where there is one.
+// CountOf selects the number of observations of a histogram. If there is a plain counter, it selects this counter.
 func CountOf(f *metrics.Family, m ...*Matcher) Expr {
 	if stage, _ := f.Stage(); stage != "" {
 		return Vector(metrics.Stages, append(slices.Clone(m), Eq(metrics.LabelStage, stage))...)
@@ -54,7 +54,7 @@ func BucketsOf(f *metrics.Family, m ...*Matcher) Expr {
 	return vector(f.Name+"_bucket", ofEngines(f, m))
 }
 
-// SumOf selects the sum of the observations of a histogram, as a plain counter where there is one.
+// SumOf selects the sum of the observations of a histogram. If there is a plain counter, it selects this counter.
 func SumOf(f *metrics.Family, m ...*Matcher) Expr {
 	if stage, sum := f.Stage(); stage != "" {
 		return Vector(sum, append(slices.Clone(m), Eq(metrics.LabelStage, stage))...)
@@ -75,7 +75,7 @@ func NotRe(label, expr string) *Matcher {
 	return labels.MustNewMatcher(labels.MatchNotRegexp, label, expr)
 }
 
-// Either matches a label with a plain value or, if expr is not a plain value, with an anchored regular expression.
+// Either matches a label with a plain value. If expr is not a plain value, it matches with an anchored regular expression.
 func Either(label, expr string) *Matcher {
 	if regexp.QuoteMeta(expr) == expr {
 		return Eq(label, expr)
@@ -157,7 +157,7 @@ func WithValue(label string, e Expr) Expr {
 	return &parser.AggregateExpr{Op: parser.COUNT_VALUES, Param: Str(label), Expr: e, Without: true}
 }
 
-// Drop removes labels. Series must not differ only in these labels.
+// Drop removes labels. Series that differ only in these labels are not allowed.
 func Drop(labels []string, e Expr) Expr {
 	return &parser.AggregateExpr{Op: parser.MAX, Expr: e, Grouping: labels, Without: true}
 }
@@ -200,7 +200,7 @@ func Ignoring(labels ...string) *Matching {
 	return &Matching{labels: labels, ignoring: true, card: parser.CardOneToOne}
 }
 
-// ManyToOne lets many series on the left match one series on the right, and copies the included labels from it.
+// ManyToOne lets many series on the left match one series on the right, and copies the included labels from the right.
 func (m Matching) ManyToOne(include ...string) *Matching {
 	m.card, m.include = parser.CardManyToOne, include
 	return &m
@@ -212,16 +212,16 @@ func (m Matching) OneToMany(include ...string) *Matching {
 	return &m
 }
 
-// Add adds. Like all binary operators, it matches on all labels without m.
+// Add adds two expressions. Like all binary operators, it matches on all labels if m is empty.
 func Add(a, b Expr, m ...*Matching) Expr { return binary(parser.ADD, a, b, m) }
 
-// Sub subtracts.
+// Sub subtracts b from a.
 func Sub(a, b Expr, m ...*Matching) Expr { return binary(parser.SUB, a, b, m) }
 
-// Mul multiplies.
+// Mul multiplies two expressions.
 func Mul(a, b Expr, m ...*Matching) Expr { return binary(parser.MUL, a, b, m) }
 
-// Div divides.
+// Div divides a by b.
 func Div(a, b Expr, m ...*Matching) Expr { return binary(parser.DIV, a, b, m) }
 
 // Gt keeps greater values. Like all comparisons, it keeps series of the left side.
@@ -239,7 +239,7 @@ func Le(a, b Expr, m ...*Matching) Expr { return binary(parser.LTE, a, b, m) }
 // Equal keeps equal values.
 func Equal(a, b Expr, m ...*Matching) Expr { return binary(parser.EQLC, a, b, m) }
 
-// And keeps series of a that have a partner in b; m nil means equal labels.
+// And keeps series of a that have a partner in b. A nil m means that all labels must be equal.
 func And(a, b Expr, m ...*Matching) Expr { return binary(parser.LAND, a, b, m) }
 
 // Unless keeps series of a that have no partner in b.
@@ -269,10 +269,10 @@ func binary(op parser.ItemType, a, b Expr, matching []*Matching) *parser.BinaryE
 	return e
 }
 
-// operand puts parentheses around a binary operand where precedence needs them: not if the operand binds more tightly,
-// or if operators of equal precedence follow each other, read from left to right. Within "or" the parentheses stay,
-// because few readers know that "and" has precedence. In arithmetic the parentheses stay around an operation that
-// matches labels.
+// operand puts parentheses around a binary operand if precedence needs them. They are not needed if the operand binds
+// more tightly, or if operators of equal precedence follow each other from left to right. Within "or", the parentheses
+// stay, because few readers know that "and" has precedence. In arithmetic, they stay around an operation that matches
+// labels.
 func operand(op parser.ItemType, e Expr, left bool) Expr {
 	b, ok := e.(*parser.BinaryExpr)
 	if !ok {
@@ -305,10 +305,10 @@ func binding(op parser.ItemType) int {
 	return comparing
 }
 
-// Parser parses PromQL without experimental features: it accepts the syntax that every supported server understands.
+// Parser parses PromQL without experimental features, because every supported server must understand the syntax.
 var Parser = parser.NewParser(parser.Options{})
 
-// Where returns e with more matchers on each of its selectors. e is not changed.
+// Where returns e with additional matchers on each of its selectors. e is not changed.
 func Where(e Expr, m ...*Matcher) Expr {
 	copied := clone(e)
 	parser.Inspect(copied, func(n parser.Node, _ []parser.Node) error {
@@ -328,7 +328,7 @@ func clone(e Expr) Expr {
 	return copied
 }
 
-// Rename returns e with label names replaced, for users whose Prometheus names them differently. e is not changed.
+// Rename returns e with other label names, for users whose Prometheus names labels differently. e is not changed.
 func Rename(e Expr, names map[string]string) Expr {
 	copied := clone(e)
 	rename := func(labels []string) {

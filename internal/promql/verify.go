@@ -15,8 +15,8 @@ import (
 // ScrapeLabels lists labels that Prometheus may add to any series.
 var ScrapeLabels = []string{metrics.LabelCluster, "job", "instance", "node"}
 
-// Lookup returns the family of a series name: an exported family, a histogram or a part of one, a recorded series,
-// one of its windows, or a series of another program. It returns nil when the vocabulary has no such name.
+// Lookup returns the family of a series name. This is an exported family, a histogram or a part of it, a recorded
+// series or one of its windows, or a series of another program. It returns nil if the vocabulary lacks the name.
 func Lookup(name string) *metrics.Family {
 	base, _ := histogramPart(name)
 	if f := metrics.Lookup(base); f != nil {
@@ -38,9 +38,9 @@ func Lookup(name string) *metrics.Family {
 	return nil
 }
 
-// Verify parses a query and checks it against the vocabulary: every selector names a known series, every matcher a
-// label that the series has, and every label to group by or match on exists on the series inside. A misspelt label
-// would silently merge all series, or match none.
+// Verify parses a query and checks it against the vocabulary. Every selector must name a known series, and every
+// matcher a label of this series. Every label of a grouping or matching must exist on the series inside. A misspelt
+// label would silently merge all series, or match none.
 func Verify(query string) error {
 	e, err := Parser.ParseExpr(query)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *checker) errorf(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
-// labels checks an expression and returns the labels that its results may have; nil for scalars.
+// labels checks an expression, and returns the labels that its results may have. For scalars, it returns nil.
 func (c *checker) labels(e Expr) []string {
 	switch e := e.(type) {
 	case *parser.VectorSelector:

@@ -13,18 +13,18 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// Columns evaluates rules over series whose samples are known for every step beforehand: an expression is compiled
-// once and costs nanoseconds a step, where a query costs a tenth of a millisecond. Columns supports the part of
-// PromQL that rules about one subject need, and refuses all other expressions. NaN means absent. Rules see the
-// records of earlier rules from the same step, and the records of later rules from the step before, as in groups
-// that are evaluated in order.
+// Columns evaluates rules over series whose samples are known for every step beforehand. An expression is compiled once
+// and then costs nanoseconds per step. A query would cost a tenth of a millisecond. Columns supports the part of PromQL
+// that rules about one subject need, and refuses all other expressions. NaN means absent. Rules see the records of
+// earlier rules from the same step, and the records of later rules from the step before, as in groups that are
+// evaluated in order.
 type Columns struct {
 	start  time.Time
 	step   time.Duration
 	steps  int
 	series map[string][]*column   // by name
-	bound  map[string][]*column   // by the text of the expression that they replace
-	at     map[parser.Expr]string // where rules have this expression
+	bound  map[string][]*column   // by the text of the replaced expression
+	at     map[parser.Expr]string // where rules contain this expression
 	rules  []*columnRule
 }
 
@@ -32,7 +32,7 @@ type column struct {
 	labels labels.Labels
 	values []float64
 	place  int // position of its rule in the order; rules up to this position see the previous step
-	every  int // steps between two evaluations
+	every  int // number of steps between two evaluations
 }
 
 type columnRule struct {
@@ -45,7 +45,7 @@ type columnRule struct {
 	done   bool // the rule's column is up to date
 }
 
-// output is one series of a compiled expression. at is called with increasing steps. Callers may leave out steps.
+// output is one series of a compiled expression. at is called with increasing steps, but some steps may be left out.
 type output struct {
 	labels labels.Labels
 	at     func(step int) float64
@@ -59,8 +59,8 @@ func NewColumns(start time.Time, step time.Duration, steps int) *Columns {
 	}
 }
 
-// Put sets a series. Rules that were added before the series see each sample one step later. Put keeps the slice of
-// values.
+// Put sets a series. Rules that were added before the series see each sample one step later. Put keeps the slice, so
+// the caller must not change it.
 func (c *Columns) Put(name string, l labels.Labels, values []float64) {
 	c.changed(name)
 	put(c.series, name, &column{l, values, len(c.rules) - 1, 1})
@@ -80,7 +80,7 @@ func put(into map[string][]*column, name string, col *column) {
 	into[name] = append(into[name], col)
 }
 
-// find returns the column with these labels; nil if there is none.
+// find returns the column with these labels, or nil.
 func find(all []*column, l labels.Labels) *column {
 	for _, col := range all {
 		if labels.Equal(col.labels, l) {
@@ -127,8 +127,8 @@ func (c *Columns) reads(e parser.Expr) map[string]bool {
 	return names
 }
 
-// Eval evaluates an expression at every step, after evaluating the rules that it reads and that may have changed. It
-// returns the series of the expression.
+// Eval evaluates an expression at every step. Before that, it evaluates the rules that the expression reads and that
+// may have changed. It returns the series of the expression.
 func (c *Columns) Eval(expr parser.Expr) ([][]float64, error) {
 	asked := &columnRule{expr: expr, every: 1, reads: c.reads(expr)}
 	needed := c.needed(asked)
@@ -249,7 +249,7 @@ func (c *Columns) selected(v *parser.VectorSelector) (cols []*column) {
 	return cols
 }
 
-// ago returns the age in steps of the sample that a reader at a place sees with an offset.
+// ago returns the age in steps of the sample that a reader at a place gets with an offset.
 func (c *Columns) ago(col *column, place int, offset time.Duration) int {
 	steps := int((offset + c.step - 1) / c.step)
 	if col.place >= place {
@@ -319,16 +319,16 @@ func each(of []output, f func(float64) float64) (out []output) {
 	return out
 }
 
-// window holds the samples after one step and up to another step. Both move on.
+// window has the samples after one step and up to another step. Both steps move on.
 type window struct {
 	values   []float64
-	from, to int // first step in it, and first step after it
+	from, to int // first step in the window, and first step after the window
 	n        int // number of present samples
 	sum      float64
 	falling  []int // steps whose values may still become the smallest
 }
 
-// move moves the window so that it reaches from after one step to another step.
+// move moves the window, so that it covers the time from after one step to another step.
 func (w *window) move(after, last int) {
 	for ; w.to <= last; w.to++ {
 		v := w.values[w.to]
@@ -350,7 +350,7 @@ func (w *window) move(after, last int) {
 		}
 	}
 	if w.n == 0 {
-		w.sum = 0 // rounding errors do not accumulate
+		w.sum = 0 // prevents rounding errors from adding up
 	}
 }
 
@@ -427,7 +427,7 @@ func grouped(all []output, by func(labels.Labels) labels.Labels) (groups map[str
 	return groups, order
 }
 
-// operators are the operators between numbers. A comparison keeps the left number or nothing.
+// operators are the operators between numbers. A comparison keeps the left number, or has no result.
 var operators = map[parser.ItemType]func(a, b float64) float64{
 	parser.ADD: func(a, b float64) float64 { return a + b }, parser.SUB: func(a, b float64) float64 { return a - b },
 	parser.MUL: func(a, b float64) float64 { return a * b }, parser.DIV: func(a, b float64) float64 { return a / b },
@@ -547,7 +547,7 @@ func lacking(all []output, match func(output) []output) (out []output) {
 	return out
 }
 
-// merged merges series with the same labels into one: the first that is present.
+// merged merges series with the same labels into one. The first present value counts.
 func merged(all []output) (out []output) {
 	groups, order := grouped(all, func(l labels.Labels) labels.Labels { return l })
 	for _, key := range order {

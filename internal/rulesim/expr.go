@@ -13,7 +13,7 @@ import (
 )
 
 // parsed caches the parsed expressions of rules by their text. The engine parses an expression at each evaluation, and
-// modifies the result. So the engine gets a copy of the expression.
+// changes the result. Therefore, the engine gets a copy of the expression.
 var parsed sync.Map
 
 // reader is a parser with a cache of the rules' expressions.
@@ -27,7 +27,7 @@ func (r reader) ParseExpr(text string) (parser.Expr, error) {
 	return r.Parser.ParseExpr(text)
 }
 
-// loader hands files to the rule manager by their number.
+// loader passes files to the rule manager by number.
 type loader struct {
 	reader
 	files [][]byte
@@ -51,16 +51,16 @@ func (l loader) Parse(text string) (parser.Expr, error) {
 	return written{e, text}, err
 }
 
-// needed is the part of a rule that an evaluation needs while some of the series that the rule reads have never been
-// stored.
+// needed is a part of a rule. It is sufficient for an evaluation as long as some of the series that the rule reads have
+// never been stored.
 type needed struct {
 	text    string   // "" if the rule has no result
 	missing []string // names of those series
-	series  uint64   // number of stored series when this was last checked
+	series  uint64   // number of stored series at the last check
 }
 
-// needed returns the rule without the parts that have no result because none of the series that they read was ever
-// stored. Most worlds emit few of the series that rules read.
+// needed returns the rule without useless parts. A part is useless if none of the series that it reads was ever stored,
+// because it then has no result. Most worlds emit few of the series that rules read.
 func (s *Sim) needed(text string) (string, error) {
 	known, ok := parsed.Load(text)
 	if !ok || s.Whole {
@@ -104,8 +104,8 @@ func (s *Sim) needed(text string) (string, error) {
 	return n.text, nil
 }
 
-// without removes from an expression the parts that have no result because the series that they read are missing. It
-// returns nil if nothing is left. The result shares parts with the expression.
+// without removes parts from an expression. It removes parts that have no result because the series that they read are
+// missing. It returns nil if nothing is left. The result shares parts with the expression.
 func without(e parser.Expr, missing func(name string) bool) parser.Expr {
 	around := func(copied parser.Expr, part *parser.Expr) parser.Expr {
 		if *part = without(*part, missing); *part == nil {
@@ -154,7 +154,7 @@ func without(e parser.Expr, missing func(name string) bool) parser.Expr {
 	return e
 }
 
-// left returns the remaining part of an operation; c is a copy with only the remaining operands.
+// left returns the remaining part of an operation. c is a copy that has only the remaining operands.
 func left(e, c *parser.BinaryExpr) parser.Expr {
 	switch {
 	case e.Op == parser.LOR && c.LHS == nil:
@@ -169,7 +169,7 @@ func left(e, c *parser.BinaryExpr) parser.Expr {
 	return c
 }
 
-// written is an expression with its text, because the rule manager requests the text at every evaluation.
+// written is an expression and its text, because the rule manager requests the text at every evaluation.
 type written struct {
 	parser.Expr
 	text string
@@ -177,8 +177,8 @@ type written struct {
 
 func (w written) String() string { return w.text }
 
-// clone copies the parts that an evaluation modifies: selectors, lists of labels, which it sorts, and the nodes that
-// contain them.
+// clone copies the parts that an evaluation changes. These are selectors, lists of labels, which the evaluation sorts,
+// and the nodes that contain them.
 func clone(e parser.Expr) parser.Expr {
 	switch e := e.(type) {
 	case nil, *parser.NumberLiteral, *parser.StringLiteral:

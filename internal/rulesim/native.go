@@ -10,7 +10,7 @@ import (
 )
 
 // native passes on the samples of a scrape like a Prometheus that converts classic histograms to native histograms with
-// custom buckets. A family with buckets is a histogram.
+// custom buckets. A family with buckets counts as a histogram.
 func native(scrape func(Emit), float Emit, convert func(labels.Labels, *histogram.Histogram, *histogram.FloatHistogram)) {
 	type sample struct {
 		labels labels.Labels

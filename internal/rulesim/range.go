@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 )
 
-// Range evaluates an expression from one time to another, as a graph does, and also returns the number of samples read.
+// Range evaluates an expression from one time to another, as for a graph. It also returns the number of samples read.
 func (s *Sim) Range(expr string, from, to time.Time, step time.Duration) (promql.Matrix, int64, error) {
 	q, err := s.engine.NewRangeQuery(s.ctx, s.db, nil, expr, from, to, step)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package rulesim runs rule files in Prometheus' own storage and query engine, with its own rules, over simulated time: days of an
-// incident take seconds, with the real semantics of staleness, "for", annotations and the ALERTS series.
+// Package rulesim runs rule files in Prometheus' own storage and query engine over simulated time. Days of an incident
+// take seconds, with Prometheus' real staleness, "for", annotations and ALERTS series.
 package rulesim
 
 import (
@@ -28,10 +28,10 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// The query engine describes each query and each selector to a tracer, but simulations need no traces.
+// The query engine reports each query and each selector to a tracer, but simulations need no traces.
 func init() { otel.SetTracerProvider(noop.NewTracerProvider()) }
 
-// Epoch is the time at which simulations start by convention.
+// Epoch is the usual start of simulations.
 var Epoch = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
 
 // Emit passes one sample of the current scrape to the simulation.
@@ -47,15 +47,15 @@ type Sim struct {
 	parts  [][]*rule // see inParts
 	last   map[uint64]labels.Labels
 	refs   map[uint64]storage.SeriesRef
-	stored map[string]bool   // names of existing series, as far as rules have requested them
+	stored map[string]bool   // names of existing series that rules have requested
 	rules  map[string]needed // by the rule's expression
 	ctx    context.Context
 	// OnAlert, when set, receives every alert that fires after an evaluation.
 	OnAlert func(at time.Time, alert Alert)
 	// Samples counts the samples that rule evaluations have read.
 	Samples int64
-	// Whole evaluates complete rules, as Prometheus does, including parts that cannot have a result. The results are
-	// the same, but cost as much as in Prometheus.
+	// Whole evaluates complete rules, as Prometheus does, including parts that cannot have a result. The results are the
+	// same, but cost as much as in Prometheus.
 	Whole bool
 	// Native, when set, reports whether Prometheus converts the histograms of a scrape to native histograms.
 	Native func(at time.Time) bool
@@ -80,7 +80,7 @@ func New(files ...[]byte) (*Sim, error) {
 		stored: map[string]bool{}, rules: map[string]needed{},
 	}
 	opts := tsdb.DefaultOptions()
-	opts.WALSegmentSize = -1 // no data needs to survive
+	opts.WALSegmentSize = -1 // the data need not survive
 	opts.StripeSize = 512    // the default is for a million series
 	opts.IsolationDisabled = true
 	opts.MinBlockDuration = (400 * 24 * time.Hour).Milliseconds()
@@ -115,14 +115,14 @@ func (s *Sim) load(p reader, files [][]byte) error {
 	if errs != nil {
 		return errors.Join(errs...)
 	}
-	// Recording groups first, as if they were due first within the minute.
+	// Groups of recording rules come first within each minute.
 	sorted := slices.SortedFunc(maps.Values(groups), func(a, b *rules.Group) int {
 		return cmp.Or(cmp.Compare(alertsIn(a), alertsIn(b)), cmp.Compare(a.Name(), b.Name()))
 	})
 	for _, g := range sorted {
 		for _, r := range g.Rules() {
 			if ar, ok := r.(*rules.AlertingRule); ok {
-				ar.SetRestored(true) // nothing to restore; without this, ALERTS is not written
+				ar.SetRestored(true) // there is nothing to restore, but without this call, ALERTS is not written
 			}
 			s.all = append(s.all, newRule(g, r))
 		}
@@ -156,9 +156,9 @@ func (s *Sim) DB() *tsdb.DB { return s.db }
 // Engine returns the query engine of the simulation.
 func (s *Sim) Engine() *promql.Engine { return s.engine }
 
-// Run advances the clock from one time to another, excluding the latter. Once per scrape interval it calls scrape for
-// all samples. A series that is not emitted again becomes stale. Every group is evaluated at its own interval, after some more scrapes.
-// Errors of rules end the run.
+// Run advances the clock from one time to another, without the end. Once per scrape interval, it calls scrape for all
+// samples. A series that is not emitted again becomes stale. Every group is evaluated at its own interval, after some
+// more scrapes. Errors of rules end the run.
 func (s *Sim) Run(from, to time.Time, interval time.Duration, scrape func(at time.Time, emit Emit)) error {
 	var ticks []time.Time
 	for at := from; at.Before(to); at = at.Add(interval) {

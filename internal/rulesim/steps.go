@@ -15,19 +15,19 @@ import (
 	"github.com/prometheus/prometheus/rules"
 )
 
-// rule is a rule of a group, with what it reads and with the series of its last evaluation.
+// rule is a rule of a group. It has the series that the rule reads, and the series of its last evaluation.
 type rule struct {
 	rules.Rule
 	every  time.Duration
 	text   string
-	labels labels.Labels                       // of everything that the rule stores
+	labels labels.Labels                       // labels of all series that the rule stores
 	reads  map[string][]*parser.VectorSelector // by name; nil is a selector in a text
-	// Rules that this rule reads. Later rules are evaluated after it, or are the rule itself.
+	// sooner are rules that this rule reads. later rules are evaluated after it, or are the rule itself.
 	sooner, later []*rule
 	hidden        map[string]string // see asOf
 	last          map[uint64]labels.Labels
-	known         map[uint64]bool         // series that the query has ever returned
-	ahead         map[int64]promql.Vector // results of the query that are known already, by milliseconds; nil if none are
+	known         map[uint64]bool         // series that the query has returned so far
+	ahead         map[int64]promql.Vector // known results of the query, by milliseconds; nil if there are none
 }
 
 func newRule(g *rules.Group, r rules.Rule) *rule {
@@ -44,7 +44,7 @@ func newRule(g *rules.Group, r rules.Rule) *rule {
 	all := labels.NewBuilder(r.Labels())
 	if a, ok := r.(*rules.AlertingRule); ok {
 		all.Set(labels.AlertName, r.Name())
-		for _, texts := range []labels.Labels{a.Annotations(), a.Labels()} { // have queries
+		for _, texts := range []labels.Labels{a.Annotations(), a.Labels()} { // annotations and labels contain queries
 			texts.Range(func(l labels.Label) {
 				for _, name := range identifier.FindAllString(l.Value, -1) {
 					out.reads[name] = append(out.reads[name], nil)
@@ -78,16 +78,16 @@ func (r *rule) writes() []string {
 	return []string{r.Name()}
 }
 
-// writesFor reports whether a selector may select series of the rule; nil selects all.
+// writesFor reports whether a selector may select series of the rule. nil selects all series.
 func (r *rule) writesFor(v *parser.VectorSelector) bool {
 	return v == nil || !slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool {
 		return m.Name != model.MetricNameLabel && r.labels.Has(m.Name) && !m.Matches(r.labels.Get(m.Name))
 	})
 }
 
-// when returns the time for which the rule is evaluated at a tick of the clock, and whether it is due then. If a group with a long
-// interval were evaluated at the instant at which another group records, its window would miss that record, and so would the next
-// window, which excludes its start. Prometheus gives each group its own instant.
+// when returns the time for which the rule is evaluated at a tick of the clock, and whether it is due then. Prometheus gives each group its
+// own instant. If a group with a long interval were evaluated at the instant at which another group records, its window would miss the
+// record. The next window would also miss it, because a window excludes its start.
 func (r *rule) when(tick time.Time) (time.Time, bool) {
 	if r.every > time.Minute {
 		return tick.Add(-time.Millisecond), tick.UnixNano()%int64(r.every) == 0
@@ -110,8 +110,8 @@ func (r *rule) firing() []Alert {
 	return firing
 }
 
-// inParts splits rules, which are in the order of their evaluation, into parts that can be evaluated one after the other, each over
-// many steps. A part comes after the parts whose records it reads.
+// inParts splits rules into parts that can be evaluated one after the other, each over many steps. The rules are in the
+// order of their evaluation. A part comes after the parts whose records it reads.
 func inParts(all []*rule) [][]*rule {
 	writers := map[string][]int{}
 	for i, r := range all {
@@ -140,7 +140,7 @@ func inParts(all []*rule) [][]*rule {
 			}
 		}
 	}
-	// Tarjan's algorithm: it finds the parts in the order in which they depend on one another.
+	// Tarjan's algorithm finds the parts in the order in which they depend on each other.
 	var parts [][]*rule
 	var stack []int
 	number, low, onStack := make([]int, len(all)), make([]int, len(all)), make([]bool, len(all))
@@ -180,9 +180,9 @@ func inParts(all []*rule) [][]*rule {
 	return parts
 }
 
-// EvalAll evaluates the rules at many ticks of the clock, for which everything has been scraped already. The results are those of Eval
-// at each tick. A query over many steps costs little more than a query at one step, so EvalAll queries once for each rule, except for
-// rules that read their own results of the step before.
+// EvalAll evaluates the rules at many ticks of the clock, after all samples of these ticks were scraped. The results
+// are the same as with Eval at each tick. A query over many steps costs little more than a query at one step, so
+// EvalAll queries once for each rule. Rules that read their own results of the step before are the exception.
 func (s *Sim) EvalAll(ticks []time.Time) error {
 	firing := make([][]Alert, len(ticks))
 	for _, part := range s.parts {
@@ -214,8 +214,8 @@ func (s *Sim) EvalAll(ticks []time.Time) error {
 	return nil
 }
 
-// asOf returns a query of a rule that does not see what later rules have recorded at the same step. A selector of both sooner and later
-// rules stays as it is, because these rules are in one part.
+// asOf returns a query of a rule that does not see the records of later rules at the same step. If a selector selects
+// series of both sooner and later rules, it stays unchanged, because these rules are in one part.
 func (s *Sim) asOf(r *rule, text string) (string, error) {
 	if !slices.ContainsFunc(r.later, func(other *rule) bool { return strings.Contains(text, other.writes()[0]) }) {
 		return text, nil
@@ -228,7 +228,7 @@ func (s *Sim) asOf(r *rule, text string) (string, error) {
 		return "", err
 	}
 	e = clone(e)
-	const sooner = 2 * time.Millisecond // a rule with a long interval records a millisecond before the step
+	const sooner = 2 * time.Millisecond // a rule with a long interval records one millisecond before the step
 	hide := func(v *parser.VectorSelector) bool {
 		writes := func(other *rule) bool { return slices.Contains(other.writes(), v.Name) && other.writesFor(v) }
 		hidden := slices.ContainsFunc(r.later, writes) && !slices.ContainsFunc(r.sooner, writes)
@@ -283,7 +283,7 @@ func (s *Sim) lookAhead(r *rule, ticks []time.Time) error {
 	}
 	last := times[len(times)-1]
 	if last.Sub(times[0]) != time.Duration(len(times)-1)*step {
-		r.ahead = nil // not at regular intervals
+		r.ahead = nil // the results are not at regular intervals
 		return nil
 	}
 	var again map[int64]bool
@@ -305,8 +305,8 @@ func (s *Sim) lookAhead(r *rule, ticks []time.Time) error {
 	return nil
 }
 
-// knows keeps the results of a query over many steps. It marks the steps with new series, which must be stored in the order of a query at
-// that step.
+// knows keeps the results of a query over many steps. It marks the steps with new series, because these series must be
+// stored in the order of a query at that step.
 func (r *rule) knows(m promql.Matrix, again map[int64]bool) {
 	for _, series := range m {
 		first := !r.known[series.Metric.Hash()]
@@ -344,8 +344,8 @@ func (s *Sim) overSteps(text string, from, to time.Time, step time.Duration) (pr
 	return copied, nil
 }
 
-// tied returns the steps, in milliseconds, at which the order of series decides which of them topk selects. That order is random in a
-// query over many steps.
+// tied returns the steps, in milliseconds, at which topk selects among equal values by the order of the series. In a
+// query over many steps, this order is random.
 func (s *Sim) tied(text string, from, to time.Time, step time.Duration) (map[int64]bool, error) {
 	tied := map[int64]bool{}
 	e, err := s.reader.ParseExpr(text)
@@ -391,8 +391,8 @@ func (s *Sim) tied(text string, from, to time.Time, step time.Duration) (map[int
 	return tied, err
 }
 
-// evaluate evaluates a rule and stores the result, as Prometheus does. A series without a result becomes stale. hide hides what later
-// rules have recorded at the same step.
+// evaluate evaluates a rule and stores the result, as Prometheus does. A series without a result becomes stale. hide
+// hides the records of later rules at the same step.
 func (s *Sim) evaluate(r *rule, at time.Time, hide bool) error {
 	query := func(ctx context.Context, text string, at time.Time) (promql.Vector, error) {
 		if r.ahead != nil && text == r.text {

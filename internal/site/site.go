@@ -11,17 +11,17 @@ import (
 	"net/http"
 )
 
-// Page holds the parts that differ between web pages.
+// Page has the parts in which web pages differ.
 type Page struct {
 	Title string
-	// Root is the relative path to the exporter's root, for example ../ from /runbooks/. The path is relative because a
-	// proxy may add a prefix. It is empty for a web page that is a single file.
+	// Root is the relative path to the exporter's root, for example ../ from /runbooks/. It is relative because a proxy
+	// may add a prefix. It is empty for a web page that is a single file.
 	Root string
-	// Body is the content of main. The caller must escape untrusted input.
+	// Body is the content of main. The caller must escape untrusted input in Body.
 	Body template.HTML
 	// Style is added after the common stylesheet, and may be empty.
 	Style template.CSS
-	// Script runs in the page, and may be empty.
+	// Script runs in the web page. It may be empty.
 	Script template.JS
 }
 
@@ -48,8 +48,8 @@ func (p Page) Document(to io.Writer) error {
 	return layout.Execute(to, p)
 }
 
-// Write sends a web page. The browser loads nothing from elsewhere, runs only the web page's own script, and does not
-// interpret text as HTML.
+// Write sends a web page. The browser loads nothing from other places, runs only the web page's own script, and does
+// not interpret text as HTML.
 func Write(w http.ResponseWriter, status int, p Page) error {
 	var page bytes.Buffer
 	if err := p.Document(&page); err != nil {
@@ -68,7 +68,7 @@ func Write(w http.ResponseWriter, status int, p Page) error {
 	return err
 }
 
-// hash returns the source expression of a Content-Security-Policy for a text in the page.
+// hash returns the source expression of a Content-Security-Policy for a text in the web page.
 func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"

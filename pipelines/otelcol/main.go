@@ -1,5 +1,5 @@
-// Command otelcol is an OpenTelemetry collector with the parts that the tests of this module need: the Prometheus
-// receiver, the processor that turns cumulative sums into deltas, and the exporter that sends OTLP over HTTP.
+// Command otelcol is an OpenTelemetry collector with the parts for the tests of this module: the Prometheus receiver,
+// the processor that turns cumulative sums into deltas, and the exporter that sends OTLP over HTTP.
 package main
 
 import (

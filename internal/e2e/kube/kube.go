@@ -25,13 +25,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// Tokens of the cluster.
+// These are tokens of the cluster.
 const (
-	Admin          = "admin"           // may do everything
+	Admin          = "admin"           // has all permissions
 	ServiceAccount = "service-account" // has the permissions of the cluster's initial service account
 )
 
-// Cluster is kube-apiserver and etcd. Nothing schedules pods, runs them, or creates them for a DaemonSet.
+// Cluster is kube-apiserver and etcd. No program schedules pods, runs pods, or creates the pods of a DaemonSet.
 type Cluster struct {
 	dynamic.Interface // as Admin
 	URL               string
@@ -40,8 +40,8 @@ type Cluster struct {
 	args              []string
 }
 
-// Start runs a cluster until the test ends. Its programs take minutes to build, so a test skips unless KUBE_APISERVER and
-// ETCD name them. The service account is NAMESPACE:NAME. flags are additional flags of kube-apiserver.
+// Start runs a cluster until the test ends. Its programs take minutes to build. If KUBE_APISERVER and ETCD do not name
+// them, the test is skipped. The service account is NAMESPACE:NAME. flags are additional flags of kube-apiserver.
 func Start(t *testing.T, serviceAccount string, flags ...string) *Cluster {
 	t.Helper()
 	etcd := os.Getenv("ETCD")
@@ -86,7 +86,7 @@ func Start(t *testing.T, serviceAccount string, flags ...string) *Cluster {
 func (c *Cluster) Serve(t *testing.T) {
 	t.Helper()
 	server := e2e.Start(t, os.Getenv("KUBE_APISERVER"), c.args...)
-	t.Cleanup(func() { _ = server.Process.Kill() }) // a graceful end waits a minute for its watches
+	t.Cleanup(func() { _ = server.Process.Kill() }) // for a graceful end, the process would wait a minute for its watches
 	c.Server = server
 }
 
@@ -100,8 +100,8 @@ func (c *Cluster) Of(group, resource, namespace string) dynamic.ResourceInterfac
 	return c.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}).Namespace(namespace)
 }
 
-// Create creates an object as soon as the API server allows this. A pod or a node gets the status of the object in a
-// second call, because creation ignores it.
+// Create creates an object as soon as the API server allows this. A pod or a node gets its status in a second call,
+// because the API server ignores the status of a new object.
 func (c *Cluster) Create(t *testing.T, group, resource string, object map[string]any) {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: object}
