@@ -61,7 +61,7 @@ func (t *truth) lose(at slo.Engine) {
 	}
 }
 
-// slower reports whether an event with the duration d misses an objective.
+// slower returns a condition on objectives. It is true if an event with the duration d misses the objective.
 func slower(d time.Duration) func(slo.Objective) bool {
 	return func(o slo.Objective) bool { return d > o.Threshold.Std() }
 }
