@@ -10,13 +10,13 @@ import (
 // rollout is how long a rollout continues after its last step: the start of a replica, or the change of a setting.
 const rollout = 30 * minute
 
-// differing adds the labels in which replicas may differ by design: prefill and decode engines differ, as do engines of
-// different kinds.
+// differing adds the labels in which replicas may differ on purpose. Prefill and decode engines differ, and so do
+// engines of different kinds.
 func differing(labels ...string) []string {
 	return append(append(labels, metrics.LabelRuntime, metrics.LabelRole), modelLabels...)
 }
 
-// differs returns the replicas that differ from their model's other replicas while no rollout is in progress: at most
+// differs returns the replicas that differ from their model's other replicas while no rollout is in progress. At most
 // half of the replicas have their setting, or their KV cache is a tenth larger or smaller than the median.
 func differs() promql.Expr {
 	config := promql.Vector(metrics.EngineConfig, promql.Ne(metrics.LabelQuality, string(metrics.Missing)),
@@ -40,7 +40,7 @@ func differs() promql.Expr {
 // skewSetting is the reason for replicas that run with another setting.
 const skewSetting = "setting"
 
-// rollingOut returns the models that had a replica start, or a setting change, recently.
+// rollingOut returns the models with a recent start of a replica or a recent change of a setting.
 func rollingOut() promql.Expr {
 	started := promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), younger(rollout), promql.On(pageLabels...))
 	return promql.Or(promql.CountBy(modelLabels, started), promql.CountBy(modelLabels, changedWithin(rollout)))
@@ -49,9 +49,9 @@ func rollingOut() promql.Expr {
 // settingChange lists the labels of a change of a model's setting. The version is a setting, too.
 var settingChange = append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, modelLabels...)
 
-// lastChanges returns when each setting of each model last changed, for a day. Exporters saw the change, or versions
-// show it: a model runs a version that it did not run five minutes before. The record remains when a restarted exporter
-// has lost the change, or engines have moved to other exporters. Measured values are left out.
+// lastChanges returns when each setting of each model last changed, for a day. Exporters report a change, or versions
+// show a change, because a model runs a version that it did not run five minutes before. The record remains even if a
+// restarted exporter has lost the change, or if engines have moved to other exporters. Measured values are left out.
 func lastChanges() promql.Expr {
 	told := promql.Vector(metrics.EngineConfigChanged, promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
 	recorded := promql.Over("last_over_time", promql.Vector(metrics.RecordedChanged), causeWindow)
@@ -74,7 +74,7 @@ func newest(most int, changes promql.Expr) promql.Expr {
 	return promql.TopK(most, modelLabels, changes)
 }
 
-// onReplicas returns the changes with the number of replicas that made them, or 0 where it is unknown.
+// onReplicas returns the changes with the number of replicas that made them. The number is 0 if it is unknown.
 func onReplicas(changes promql.Expr) promql.Expr {
 	change := promql.On(settingChange...)
 	return promql.OrOn(promql.And(promql.CountBy(settingChange, promql.Vector(metrics.EngineConfigChanged)), changes, change),

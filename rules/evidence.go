@@ -13,26 +13,26 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Evidence describes one line of the split: a query that runs when the alert is evaluated. A query without a result
-// leaves no line: absent is not zero.
+// Evidence is one line of the split. Its query runs when the alert is evaluated. If the query has no result, there is
+// no line, because absent does not mean zero.
 type Evidence struct {
 	// Text precedes the result.
 	Text string
 	// Query may match the alert's own labels through same.
 	Query promql.Expr
-	// Show formats one result.
+	// Show is the format of one result.
 	Show Format
 }
 
-// Format holds the Prometheus template that formats one query result, the dot.
+// Format is the Prometheus template that formats one query result, which is the dot.
 type Format string
 
-// Brief makes a template print numbers with two significant digits, because a third digit changes no decision. Brief is
-// for all text of an alert that people read. If the number comes through a pipe, the pipe stays on its left.
+// Brief makes a template print numbers with two significant digits, because a third digit changes no decision. It is
+// for all text of an alert that people read. If a pipe supplies the number, the pipe stays on its left.
 func Brief(template string) string {
 	return humanized.ReplaceAllStringFunc(template, func(call string) string {
 		m := humanized.FindStringSubmatch(call)
-		if m[2] == "" || m[3] == " $n" { // the number is already brief
+		if m[2] == "" || m[3] == " $n" { // the number is brief already
 			return call
 		}
 		if m[1] != "" {
@@ -45,11 +45,10 @@ func Brief(template string) string {
 // humanized matches a function that prints a number, with the pipe or the value that supplies the number.
 var humanized = regexp.MustCompile(`printf "%\.1e"[^|}]* \| humanize\w*|(\| )?\b(humanize(?:Percentage|Duration)?)\b( [$.]\w+)?`)
 
-// small replaces humanize for values below 1, because humanize would print m for a thousandth, which looks like
-// minutes.
+// small replaces humanize for values below 1. For a thousandth, humanize would print m, which looks like minutes.
 const small = `{{ if lt .Value 1.0 }}{{ printf "%.2g" .Value }}{{ else }}{{ humanize .Value }}{{ end }}`
 
-// The formats.
+// These are the formats.
 const (
 	Number   Format = small
 	Times    Format = small + "x"
@@ -58,7 +57,7 @@ const (
 	Duration Format = `{{ .Value | humanizeDuration` + rounded + ` }}`
 )
 
-// LabelledBy returns a format that shows labels of a result, then its value unless value is empty.
+// LabelledBy returns a format that shows labels of a result. Unless value is empty, the result's value follows.
 func LabelledBy(value Format, labels ...string) Format {
 	var parts []string
 	for _, l := range labels {
@@ -70,8 +69,8 @@ func LabelledBy(value Format, labels ...string) Format {
 	return Format(strings.Join(parts, " "))
 }
 
-// same matches series that share these labels with the firing alert: "$label" stands for the alert's value. A label
-// that the alert lacks matches series that lack it too.
+// same matches series with the same values of these labels as the firing alert. "$label" stands for the alert's value.
+// If the alert lacks a label, the series must also lack it.
 func same(labels ...string) []*promql.Matcher {
 	m := make([]*promql.Matcher, len(labels))
 	for i, l := range labels {
@@ -130,7 +129,7 @@ func queryTemplate(e promql.Expr) string {
 	return "printf `" + query + "` " + strings.Join(args, " ") + " | query"
 }
 
-// shared moves selectors that several queries of a template use to its beginning, where they are written once.
+// shared moves selectors that several queries of a template use to the template's beginning, so that they are written once.
 func shared(template string) string {
 	for _, place := range ownPlace.FindAllString(template, -1) {
 		if strings.Count(template, place) > 1 {
@@ -141,7 +140,7 @@ func shared(template string) string {
 	return template
 }
 
-// line renders one line of evidence: the result, or the three largest results and their number.
+// line renders one line of evidence. It shows the result, or the three largest results and how many there are.
 func (e Evidence) line() string {
 	if single(e.Query) {
 		return fmt.Sprintf("{{ with %s }}%s: {{ with first . }}%s{{ end }}.\n{{ end }}", queryTemplate(e.Query), e.Text, e.Show)
@@ -162,54 +161,54 @@ func single(e promql.Expr) bool {
 	return false
 }
 
-// The windows with which rules describe the present.
+// Rules describe the present with these windows.
 const (
 	causeWindow = 10 * minute // long enough for a rate
 	pageWindow  = 5 * minute  // no longer than the short window of the window pair that pages
 )
 
-// Unit names how a page prints a recorded value.
+// Unit is the form in which a page prints a recorded value.
 type Unit string
 
-// The units.
+// These are the units.
 const (
 	Count   Unit = "count"
 	Decimal Unit = "decimal" // a small number
 	Share   Unit = "ratio"   // 0 to 1
 	Seconds Unit = "seconds"
 	On      Unit = "on"   // a number of engines
-	Bare    Unit = "none" // the labels contain the fact
+	Bare    Unit = "none" // nothing, because the labels contain the fact
 )
 
-// rounded keeps the two largest units of a duration. It drops seconds from ten minutes on, and zeros.
+// rounded keeps the two largest units of a duration. It drops zeros, and from ten minutes on also seconds.
 const rounded = ` | reReplaceAll "(\\d\\dm) .+| 0[hm] .+|( \\S+) .+| 0s$" "$1$2"`
 
-// formattedFact sets $v to the value of a fact (the dot), printed in its unit ($u).
+// formattedFact sets $v to the value of a fact, which is the dot. The value is printed in the fact's unit ($u).
 const formattedFact = `{{ $n := printf "%.1e" .Value }}{{ $v := humanize $n }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
 	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage $n }}{{ else if eq $u "seconds" }}{{ $v = humanizeDuration $n` + rounded + ` }}` +
 	`{{ else if eq $u "on" }}{{ $v = print "on " $v }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ end }}`
 
-// FactText returns the Prometheus template that prints the value of a recorded fact (the dot) in its unit.
+// FactText returns the Prometheus template that prints the value of a recorded fact, which is the dot, in the fact's unit.
 func FactText() string { return Brief(formattedFact + `{{ if ne $u "none" }}{{ $v }}{{ end }}`) }
 
-// Fact describes evidence about a model.
+// Fact is evidence about a model.
 type Fact struct {
-	// Name holds the value of the label fact.
+	// Name is the value of the label fact.
 	Name string
-	// Unit names how the value is printed.
+	// Unit is the form of the printed value.
 	Unit Unit
 	// Says is the text before the value.
 	Says string
-	// Query returns one value per model. Absent is not zero: a fact without a value is left out.
+	// Query returns one value per model. A fact without a value is left out, because absent does not mean zero.
 	Query promql.Expr
-	// Before returns the same value for the day that ended an hour ago. The value is recorded under the fact's name
-	// with the suffix _before. Before may be nil.
+	// Before returns the same value for the day that ended an hour ago. It is recorded under the fact's name with the
+	// suffix _before. Before may be nil.
 	Before promql.Expr
 }
 
-// facts returns the recorded facts about a model, in the order of a diagnosis: deployments, where the time goes,
-// differences from the day before, how late tokens are, and hardware. Facts that a release may change are recorded per
-// version, so that they can be compared when the engines of the old version are gone.
+// facts returns the recorded facts about a model, in the order of a diagnosis. First come deployments, then where the
+// time goes, differences from the day before, how late tokens are, and hardware. Facts that a release may change are
+// recorded per version. They can then be compared even when the engines of the old version are gone.
 func facts() []Fact {
 	perModel := func(e promql.Expr) promql.Expr { return promql.Sum(modelLabels, e) }
 	minutely := func(f *metrics.Family) promql.Expr {
@@ -281,7 +280,7 @@ func facts() []Fact {
 }
 
 // onAverage returns the mean of a recorded fact over the recorded part of the day before. A rate over the day would
-// spread an hour's work over the whole day.
+// spread one hour's work over the whole day.
 func onAverage(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(evidenceOf(fact), hour), day))
 }
@@ -289,7 +288,7 @@ func onAverage(fact string) promql.Expr {
 // QueueShare is the fact about the queue's share of the time to the first token.
 const QueueShare = "queue_share"
 
-// OfBefore is the suffix, in the label fact, of facts about the day before.
+// OfBefore is the suffix of facts about the day before, in the label fact.
 const OfBefore = "_before"
 
 // labels returns the labels of a fact that is recorded under this name at this position.
@@ -317,7 +316,7 @@ func evidenceBefore(names ...string) promql.Expr {
 	return evidenceOf("(" + strings.Join(names, "|") + ")" + OfBefore)
 }
 
-// yesterdays returns the facts of the day before under the names of today's.
+// yesterdays returns the facts of the day before, under the names of today's facts.
 func yesterdays(names ...string) promql.Expr {
 	return factRenamed(evidenceBefore(names...), "$1", "(.+)"+OfBefore)
 }
@@ -328,10 +327,10 @@ func factRenamed(e promql.Expr, to, from string) promql.Expr {
 
 var perFact = append([]string{metrics.LabelFact}, modelLabels...)
 
-// asUsual returns the values of the compared facts in the three hours until twenty minutes ago. These three hours
-// are long enough before a burn that pages, and recent enough to be about the same work. If a fact was recorded for
-// less than ten minutes of that time, the day before replaces it, or else the time from twenty to ten minutes ago. Rates
-// are too low for minutes after the first scrape.
+// asUsual returns the values of the compared facts in the three hours until twenty minutes ago. These hours are long
+// enough before a burn that pages, and recent enough to be about the same work. If a fact was recorded for less than
+// ten minutes of that time, the day before replaces it. Without the day before, it is the time from twenty to ten
+// minutes ago. Rates are too low for minutes after the first scrape.
 func asUsual() promql.Expr {
 	before := func(ago, window time.Duration) promql.Expr {
 		return promql.Sum(perFact, promql.QuantileOver(0.5, promql.Offset(evidenceOf(compared...), ago), window))
@@ -346,8 +345,8 @@ func againstUsual() promql.Expr {
 	return promql.Div(evidenceOf(compared...), above(promql.Vector(metrics.RecordedUsual), 0), promql.On(perFact...))
 }
 
-// evidenceGroups returns the groups that record the facts that pages show about models. Facts of the day before run less
-// often: they hardly change within minutes.
+// evidenceGroups returns the groups that record facts about models for pages. Facts of the day before run less often,
+// because they hardly change within minutes.
 func evidenceGroups() []Group {
 	now := []Record{
 		{Name: metrics.RecordedChanged, Expr: lastChanges()},
@@ -357,7 +356,7 @@ func evidenceGroups() []Group {
 		now = append(now, Record{Name: meanIn(window), Expr: ratio(promql.Vector(metrics.StageTime), promql.Vector(metrics.Stages),
 			perStage(modelLabels), window, 0)})
 	}
-	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // less than the five minutes for which an instant query finds a sample
+	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // less than the five minutes in which an instant query finds a sample
 	yesterday.Records = append(yesterday.Records, Record{Name: metrics.RecordedNeverSilent, Expr: neverSilent()})
 	for i, f := range facts() {
 		if f.Before != nil {
@@ -373,7 +372,7 @@ func evidenceGroups() []Group {
 	return append([]Group{yesterday, usual}, chunked("llm-evidence", Interval/2, now)...)
 }
 
-// chunked spreads records over as many numbered groups as they need.
+// chunked distributes records to as many numbered groups as they need.
 func chunked(name string, interval time.Duration, records []Record) (groups []Group) {
 	for some := range slices.Chunk(records, MaxRules) {
 		groups = append(groups, Group{Name: fmt.Sprintf("%s-%d", name, len(groups)+1), Interval: interval, Records: some})
@@ -381,8 +380,8 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 	return groups
 }
 
-// printed returns the changes of each model that pages show: versions and settings, or else restarts, and facts that
-// differ from the day before by half or more. The dashboard shows all other changes.
+// printed returns the changes of each model that pages show. They are versions and settings, or else restarts, and
+// facts that differ from the day before by half or more. The dashboard shows all other changes.
 func printed() promql.Expr {
 	shifts := []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "aborted"}
 	now, before := promql.Or(evidenceOf(shifts[:4]...), above(evidenceOf(shifts[4]), 0)), evidenceBefore(shifts...)
@@ -392,7 +391,7 @@ func printed() promql.Expr {
 		promql.And(now, moved, ofFact), promql.And(before, factRenamed(moved, "${1}"+OfBefore, "(.+)"), ofFact))
 }
 
-// changes renders the changes of the alert's model in one line: at most three facts.
+// changes renders the changes of the alert's model in one line, with at most three facts.
 func changes(query string) string {
 	return fmt.Sprintf(`{{ $c := "" }}{{ $was := "" }}{{ $next := "" }}{{ range sortByLabel %q (sortByLabel %q (%s)) }}{{ $new := ne .Labels.says $was }}`+
 		`{{ if $new }}{{ $c = print $c "." }}{{ end }}{{ if lt (len $c) 4 }}%s{{ if $new }}{{ if $was }}; {{ else if not .Labels.setting }}Changed: {{ end }}{{ if .Labels.setting }}{{ .Labels.says }}:{{ else }}{{ toLower .Labels.says }}{{ end }}{{ else }}{{ $next }}{{ end }}`+
@@ -403,8 +402,8 @@ func changes(query string) string {
 // changesQuery returns the changes that a page shows about its model.
 func changesQuery() promql.Expr { return promql.Vector(metrics.RecordedPrinted, sameModel()...) }
 
-// objectiveQueries return the remaining budget of the alert's objective, the seconds until it is spent at the present
-// rate, and the objective's links from the configuration.
+// objectiveQueries returns the queries about the alert's objective: the remaining budget, the seconds until the budget
+// is spent at the present rate, and the objective's links in the configuration.
 func objectiveQueries() []promql.Expr {
 	ofPeriod := func(f *metrics.Family, keep ...string) promql.Expr {
 		return promql.Max(keep, promql.Over("last_over_time", promql.Vector(f, same(modelSLO...)...), budgetLookback))
@@ -418,8 +417,8 @@ func objectiveQueries() []promql.Expr {
 	}
 }
 
-// objective renders the remaining budget, the time until it is spent at the present rate, and the objective's own
-// links.
+// objective renders the remaining budget, the time until the budget is spent at the present rate, and the objective's
+// own links.
 func (s Style) objective() string {
 	var asks []any
 	for _, e := range objectiveQueries() {

@@ -18,25 +18,25 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Style controls the form of rules, not their meaning.
+// Style is the form of rules. It does not change their meaning.
 type Style struct {
-	// Severities maps severities to values of the severity label. By default these are critical, warning and info, on
-	// which common Alertmanager configurations route.
+	// Severities maps severities to values of the severity label. The defaults are critical, warning and info, because
+	// common Alertmanager configurations route on these values.
 	Severities map[slo.Severity]string
-	// Labels renames labels that the exporter does not set itself: cluster, job, instance and severity. It also renames
-	// namespace, for a multi-tenant Prometheus that sets its own namespace and moves the engine's to
+	// Labels renames labels that the exporter does not set itself: cluster, job, instance and severity. It can also rename
+	// namespace. This is for a multi-tenant Prometheus that sets its own namespace, and moves the engine's namespace to
 	// exported_namespace.
 	Labels map[string]string
-	// RunbookURL holds the address of a runbook; {alert} stands for the alert's name, {labels} for a query with the
-	// labels that the runbook fills in. Default DefaultRunbookURL.
+	// RunbookURL is the address of a runbook. {alert} stands for the alert's name, and {labels} for a query with the
+	// labels that the runbook fills in. Default: DefaultRunbookURL.
 	RunbookURL string
-	// DashboardURL holds the address of a dashboard; {uid} stands for its uid.
+	// DashboardURL is the address of a dashboard. {uid} stands for the dashboard's uid.
 	DashboardURL string
 	// MetricsQL writes queries for VictoriaMetrics.
 	MetricsQL bool
 }
 
-// DefaultRunbookURL points to the runbook that the exporter serves, reachable on its node or through a forwarded port.
+// DefaultRunbookURL points to the runbook that the exporter serves. It is reachable on the exporter's node, or through a forwarded port.
 const DefaultRunbookURL = "http://localhost:9844/runbooks/{alert}{labels}"
 
 // SeverityLabel names the label that shows how urgently an alert needs a person.
@@ -66,12 +66,12 @@ func (s Style) Label(name string) string {
 	return name
 }
 
-// File holds a rule file in the format of Prometheus, its operator and Mimir.
+// File is a rule file in the format of Prometheus, its operator and Mimir.
 type File struct {
 	Groups []FileGroup `yaml:"groups"`
 }
 
-// FileGroup holds one group of a rule file.
+// FileGroup is one group of a rule file.
 type FileGroup struct {
 	Name     string `yaml:"name"`
 	Interval string `yaml:"interval"`
@@ -80,7 +80,7 @@ type FileGroup struct {
 	Rules      []FileRule `yaml:"rules"`
 }
 
-// FileRule holds one rule of a rule file.
+// FileRule is one rule of a rule file.
 type FileRule struct {
 	Record      string       `yaml:"record,omitempty"`
 	Alert       string       `yaml:"alert,omitempty"`
@@ -91,7 +91,7 @@ type FileRule struct {
 	Annotations *Annotations `yaml:"annotations,omitempty"`
 }
 
-// LabelSet holds the labels that a rule adds. In a file, a few labels are written on one line.
+// LabelSet has the labels that a rule adds. In a file, a few labels are written on one line.
 type LabelSet map[string]string
 
 // MarshalYAML implements yaml.Marshaler.
@@ -108,7 +108,7 @@ func (l LabelSet) MarshalYAML() (any, error) {
 	return &n, err
 }
 
-// Annotations hold the text that a person reads.
+// Annotations has the text for people.
 type Annotations struct {
 	Summary      string `yaml:"summary"`
 	Description  string `yaml:"description"`
@@ -126,11 +126,11 @@ type plain struct {
 	Labels                            map[string]string
 }
 
-// Subjects names the parts into which a file is split for operators, because kubectl apply keeps a copy of an object in
-// an annotation of at most 256 KiB.
+// Subjects names the parts into which a file is split for operators. kubectl apply keeps a copy of an object in an
+// annotation, which has at most 256 KiB.
 var Subjects = []string{"objectives", "models", "causes", "hardware"}
 
-// Subject returns the part that the group belongs to. The chart's template uses the same names.
+// Subject returns the part of the group. The chart's template uses the same names.
 func (g FileGroup) Subject() string {
 	switch {
 	case strings.HasPrefix(g.Name, "llm-slo-"):
@@ -175,7 +175,7 @@ func NewFile(groups []Group, style Style) File {
 	return f
 }
 
-// expr prints an expression over several lines, but on one line for VictoriaMetrics. VictoriaMetrics refuses
+// expr prints an expression over several lines. For VictoriaMetrics, it prints one line. VictoriaMetrics refuses
 // queries above 16 KiB, and indentation would fill most of that.
 func (s Style) expr(e promql.Expr) string {
 	if s.MetricsQL {
@@ -184,8 +184,8 @@ func (s Style) expr(e promql.Expr) string {
 	return promql.Pretty(s.query(e))
 }
 
-// query renames the labels of targets and translates the query to the database's language. The label severity keeps its
-// name, because it belongs to alerts, and series may have their own label of that name.
+// query renames the labels of targets, and translates the query to the database's language. The label severity keeps
+// its name. It belongs to alerts, and series may have another label of that name.
 func (s Style) query(e promql.Expr) promql.Expr {
 	names := maps.Clone(s.Labels)
 	delete(names, SeverityLabel)
@@ -196,7 +196,7 @@ func (s Style) query(e promql.Expr) promql.Expr {
 	return e
 }
 
-// Histograms returns e, changed so that it reads histograms in every form in which the database may store them.
+// Histograms returns e in a form that reads histograms in every form in which the database may store them.
 // VictoriaMetrics has only one form.
 func (s Style) Histograms(e promql.Expr) promql.Expr {
 	if s.MetricsQL {
@@ -242,7 +242,7 @@ func (s Style) alert(a *Alert) FileRule {
 	}
 }
 
-// firstAid returns where to look first and what to do, for a page that is itself the diagnosis.
+// firstAid returns where to look first and what to do. It is for a page that is itself the diagnosis.
 func (a *Alert) firstAid() string {
 	lever := runbooks.FirstLever(a.Name)
 	if a.Severity != slo.Page || a.Branch == Symptom || lever == "" {
@@ -251,7 +251,7 @@ func (a *Alert) firstAid() string {
 	return "Look first at: " + string(a.Branch) + ". " + a.Description + "\nDo first, " + lever + ".\n"
 }
 
-// lines renders evidence.
+// lines renders evidence, one line each.
 func (s Style) lines(all []Evidence) string {
 	var b strings.Builder
 	for _, e := range all {
@@ -261,10 +261,10 @@ func (s Style) lines(all []Evidence) string {
 	return b.String()
 }
 
-// labels returns the labels that an alert adds to the labels of its series. A page has the branch where to look
-// first as a label. When that branch changes, the page becomes another alert of its group, and Alertmanager sends
-// the correction. A clue that is absent for minutes, while an exporter starts or an engine comes and goes, corrects nothing.
-// Nor do the clues of a recovery, while fewer and fewer requests are bad: what is slow then did not cause the page.
+// labels returns the labels that an alert adds to the labels of its series. A page has a label with the branch where to look first. When
+// this branch changes, the page becomes another alert of its group, and Alertmanager sends the correction. If a clue is absent for minutes,
+// this corrects nothing, because an exporter may be starting, or an engine may come and go. Clues of a recovery also correct nothing. If
+// fewer and fewer requests are bad, slow parts did not cause the page.
 func (s Style) labels(a *Alert) map[string]string {
 	all := s.fixedLabels(a)
 	if a.corrects() {
@@ -278,7 +278,7 @@ func (s Style) labels(a *Alert) map[string]string {
 	return all
 }
 
-// recovers returns the rate of bad events, if it is a tenth lower than two minutes ago.
+// recovers returns the rate of bad events if the rate is a tenth lower than two minutes ago.
 func recovers() promql.Expr {
 	bad := promql.Vector(metrics.RecordedBadEventRate, same(modelSLO...)...)
 	return promql.Lt(bad, times(0.9, promql.Offset(bad, recentWindow)))
@@ -289,10 +289,10 @@ func (s Style) fixedLabels(a *Alert) map[string]string {
 	return map[string]string{s.Label(SeverityLabel): s.Severities[a.Severity], metrics.LabelBranch: string(a.Branch)}
 }
 
-// corrects reports whether a change of the alert's first line is sent as a correction.
+// corrects reports whether Alertmanager must send a correction when the alert's first line changes.
 func (a *Alert) corrects() bool { return a.Diagnosed && a.Severity == slo.Page }
 
-// since prints when an objective began to burn, which is before the page began.
+// since prints when an objective began to burn. This is earlier than the beginning of the page.
 func (s Style) since(a *Alert) string {
 	if !a.corrects() {
 		return ""
@@ -300,8 +300,8 @@ func (s Style) since(a *Alert) string {
 	return `{{ range ` + queryTemplate(s.query(burning())) + ` }}{{ (toTime .Value).Format "15:04 MST" }}{{ end }}`
 }
 
-// burning returns when the alert's objective began to burn, even after the burn has ended, because the last annotations
-// go into the resolved message.
+// burning returns when the alert's objective began to burn. It has a result even after the burn has ended, because the
+// last annotations are part of the resolved message.
 func burning() promql.Expr {
 	return promql.Min(nil, promql.Over("last_over_time", promql.Vector(metrics.RecordedBurnBegan, same(modelSLO...)...), hour))
 }
@@ -315,9 +315,8 @@ func (s Style) Runbook(page string, query ...string) string {
 	return strings.NewReplacer("{alert}", page, "{labels}", labels).Replace(s.RunbookURL)
 }
 
-// runbookQuery returns the parameters with which an alert's runbook fills in its commands. The parameters leave out
-// a label that an alert may lack, and the exporter of a pod. No parameter contains a space, because the chart
-// replaces the address.
+// runbookQuery returns the parameters with which an alert's runbook fills in its commands. They leave out labels that
+// an alert may lack, and the exporter of a pod. No parameter contains a space, because the chart replaces the address.
 func runbookQuery(a *Alert) []string {
 	var query []string
 	var optional strings.Builder
@@ -346,7 +345,7 @@ func runbookQuery(a *Alert) []string {
 // labelRead matches a label that a template reads, from the alert or from a query result.
 var labelRead = regexp.MustCompile(`(\$labels|\.Labels)\.\w+`)
 
-// text writes a template of a rule: it renames the labels that are read, and shortens the numbers that are printed.
+// text writes a template of a rule. It renames the labels that the template reads, and shortens the printed numbers.
 func (s Style) text(template string) string {
 	return s.renamed(strings.NewReplacer("{{ ", "{{", " }}", "}}").Replace(Brief(template)))
 }
@@ -359,11 +358,11 @@ func (s Style) renamed(template string) string {
 	})
 }
 
-// dashboardVariables lists the dashboards' template variables that an alert can fill.
+// dashboardVariables lists the template variables of dashboards that an alert can fill.
 var dashboardVariables = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 
-// onset returns the start of a dashboard's time range: half an hour before the burn of a page, six hours before a
-// ticket. So the time range shows the incident whenever the dashboard is opened.
+// onset returns the start of a dashboard's time range. For a page, it is half an hour before the burn. For a ticket, it
+// is six hours before. The time range thus shows the incident whenever a person opens the dashboard.
 func (s Style) onset(a *Alert) string {
 	back := 30 * minute
 	if a.Severity != slo.Page {
@@ -377,7 +376,7 @@ func (s Style) onset(a *Alert) string {
 		` }}{{ printf "%.0f" (first .).Value }}{{ end }}`
 }
 
-// dashboard returns a link to a dashboard that starts at a time, with the alert's labels as variables.
+// dashboard returns a link to a dashboard. The dashboard starts at a time, with the alert's labels as variables.
 func (s Style) dashboard(a *Alert, from string) string {
 	if s.DashboardURL == "" {
 		return ""
@@ -394,7 +393,7 @@ func (s Style) dashboard(a *Alert, from string) string {
 	return b.String()
 }
 
-// short prints a duration for a rule file; zero becomes "".
+// short prints a duration for a rule file. Zero becomes "".
 func short(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -403,7 +402,7 @@ func short(d time.Duration) string {
 }
 
 // Encode writes values as YAML documents. Expressions may start with spaces. This encoder marks such expressions with
-// an indent, so that it can also read its own output.
+// an indent, so that it can read its own output.
 func Encode(documents ...any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)

@@ -1,14 +1,14 @@
 package rules
 
-// Former names the replacement of an alert of an earlier release.
+// Former is an alert of an earlier release, with its replacement.
 type Former struct {
 	// Name is the former name of the alert.
 	Name string
-	// Now names the alert, or the clue, that reports the same fault. Now is empty if only a dashboard shows the fault.
+	// Now names the alert, or the clue, about the same fault. It is empty if only a dashboard shows the fault.
 	Now string
 }
 
-// FormerAlerts lists the alerts that earlier releases had, by name.
+// FormerAlerts lists the alerts of earlier releases by name.
 func FormerAlerts() []Former {
 	return []Former{
 		{"LLMAbortsRising", "LLMClientsGiveUp"},

@@ -14,23 +14,23 @@ const (
 	hour   = time.Hour
 	day    = 24 * time.Hour
 
-	// dayBack offsets an hour so that it is centred on this time yesterday.
+	// dayBack is an offset for an hour. The hour is then centred on this time yesterday.
 	dayBack = day - hour/2
 )
 
 // onGPULabels returns the labels that identify a GPU in a fleet.
 func onGPULabels() []string { return []string{metrics.LabelCluster, metrics.LabelGPUUUID} }
 
-// HarmfulReasons matches the clock event reasons that slow inference down although no operator wanted this. A software
+// HarmfulReasons matches the clock event reasons that slow inference down without an operator's intention. A software
 // power cap is normal under heavy prefill.
 const HarmfulReasons = "hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown|sw_thermal_slowdown|processor_hot|socket_thermal|vr_thermal|hbm_thermal"
 
-// mean returns the mean of a histogram's observations in a window; absent where there were none.
+// mean returns the mean of a histogram's observations in a window. It has no result without observations.
 func mean(h *metrics.Family, by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return meanBefore(h, by, window, 0, m...)
 }
 
-// meanBefore returns the mean over a window that ended ago before now.
+// meanBefore returns the mean over a window. The window ended some time ago.
 func meanBefore(h *metrics.Family, by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return ratio(promql.SumOf(h, m...), promql.CountOf(h, m...), by, window, ago)
 }
@@ -57,8 +57,8 @@ func queueShare() promql.Expr {
 	return promql.Call("clamp_max", promql.Div(in("queue"), in(metrics.StageFirstToken), promql.Ignoring(metrics.LabelStage)), promql.Num(1))
 }
 
-// ratio returns one counter's increase divided by another's, in a window that ended ago before now; absent where the
-// other did not increase.
+// ratio returns one counter's increase divided by another's, in a window that ended some time ago. It has no result if
+// the other counter did not increase.
 func ratio(part, whole promql.Expr, by []string, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr {
 		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))
@@ -71,8 +71,8 @@ func hitRatio(by []string, window, ago time.Duration, m ...*promql.Matcher) prom
 	return ratio(promql.Vector(metrics.PrefixCacheHitTokens, m...), promql.Vector(metrics.PrefixCacheQueryTokens, m...), by, window, ago)
 }
 
-// atLeast requires n requests of users per model in a window, so that a cause never rests on a handful of requests.
-// Such counts are recorded for the windows of most causes.
+// atLeast requires n requests of users per model in a window, so that no cause depends on a handful of requests. For
+// the windows of most causes, these counts are recorded.
 func atLeast(n float64, window time.Duration) promql.Expr {
 	if slices.Contains(usersWindows, window) {
 		return promql.Ge(promql.Vector(usersServed(window)), promql.Num(n))
@@ -88,8 +88,8 @@ func servedIn(window time.Duration) promql.Expr {
 	return times(window.Seconds(), ofUsers(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window), window, 0))
 }
 
-// servedNow returns the requests of users that got a first token in recentWindow, of engines that count them. servedNow
-// reads no record, because vmalert would otherwise delay all rules that read it.
+// servedNow returns the requests of users that got a first token in recentWindow, for engines that count first tokens.
+// It reads no record, because vmalert would delay all rules that read it.
 func servedNow() promql.Expr {
 	counted := promql.Rate(promql.CountOf(metrics.TimeToFirstToken), recentWindow)
 	return times(recentWindow.Seconds(), promql.And(promql.Sum(modelLabels, promql.Or(counted, times(-1, probes(RateWindow.Std())))),
@@ -101,14 +101,14 @@ func usersServed(window time.Duration) *metrics.Family {
 	return metrics.Window(metrics.RecordedUsersServed, slo.Duration(window).String())
 }
 
-// ofUsers returns a rate of requests per model without probes' requests: engines count these requests, but no user
-// sent them. An answered probe ends at one engine of its model, even if it asked a gateway.
+// ofUsers returns a rate of requests per model without the requests of probes. Engines count these requests, but no
+// user sent them. An answered probe ends at one engine of its model, even if the probe requested a gateway.
 func ofUsers(rate promql.Expr, window, ago time.Duration) promql.Expr {
 	return promql.Sum(modelLabels, promql.Or(rate, times(-1, promql.Over("avg_over_time",
 		promql.Offset(promql.Vector(metrics.RecordedProbes), ago), window))))
 }
 
-// above keeps e > limit, below keeps e < limit.
+// above keeps values of e above a limit. below keeps values of e below a limit.
 func above(e promql.Expr, limit float64) promql.Expr { return promql.Gt(e, promql.Num(limit)) }
 func below(e promql.Expr, limit float64) promql.Expr { return promql.Lt(e, promql.Num(limit)) }
 

@@ -7,16 +7,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Measure describes a number by which a release is compared with the release before, on the engines of a model.
+// Measure is a number by which a release is compared with the release before, on the engines of a model.
 type Measure struct {
 	Name, Says string
 	Unit       Unit
 	// More means that a higher value is better.
 	More bool
-	// Share and Least limit how much worse the measure may become: by the share Share of its former value, and by the
-	// amount Least. A measure is worse only if its loss exceeds both. Without a share it is shown but not judged.
+	// Share and Least limit how much worse the measure may become. Share is a share of its former value, and Least is an amount. A measure is
+	// worse only if its loss exceeds both. Without a share, it is shown, but there is no verdict on it.
 	Share, Least float64
-	// Loaded means that the measure depends on the load. Under a different load it proves nothing about a release.
+	// Loaded means that the measure depends on the load. If the load differs, the measure proves nothing about a release.
 	Loaded bool
 	// Query returns the measure over a window, per model, on the engines that match.
 	Query func(window time.Duration, m ...*promql.Matcher) promql.Expr
@@ -25,16 +25,16 @@ type Measure struct {
 // worseBy is how much worse a release may make some measures: a fifth, as in the regression alert for few requests.
 const worseBy = 0.2
 
-// Measures returns the measures of a release in the order of people's questions: effects on users, output of the
-// engines, and explanations.
+// Measures returns the measures of a release in the order of people's questions. Effects on users come first, then the
+// output of the engines, then explanations.
 func Measures() []Measure {
 	p95 := func(h *metrics.Family) func(time.Duration, ...*promql.Matcher) promql.Expr {
 		return func(window time.Duration, m ...*promql.Matcher) promql.Expr {
-			ran := promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), window) // includes replicas that are gone
+			ran := promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), window) // includes former replicas
 			buckets := promql.Mul(promql.Rate(promql.BucketsOf(h, m...), window), oneVersion(ran),
 				promql.On(replicaLabels...).ManyToOne(metrics.LabelVersion))
 			perEngine := promql.Call("histogram_quantile", promql.Num(0.95),
-				// per runtime, because the bounds of runtimes differ
+				// The result is per runtime, because the bounds of runtimes differ.
 				promql.Sum(append([]string{"le", metrics.LabelRuntime, metrics.LabelVersion}, modelLabels...), buckets))
 			return promql.Ge(promql.Max(modelLabels, perEngine), promql.Num(0))
 		}
@@ -77,8 +77,8 @@ func Measures() []Measure {
 	}
 }
 
-// RequestRate returns the requests per second and replica that ended on the engines that match. This rate is their
-// load. If requests are not counted, first tokens are counted instead.
+// RequestRate returns the requests per second and replica that ended on the matching engines. This rate is the load of
+// the engines. If requests are not counted, first tokens count instead.
 func RequestRate(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Div(promql.Or(above(ended(modelLabels, window, m...), 0),
 		promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, m...), window))), replicasOf(m...))

@@ -5,8 +5,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// modelGroup records the series that dashboards read over weeks: one series per model in place of the exporters'
-// series per replica and bucket, plus restarts.
+// modelGroup records the series that dashboards read over weeks. There is one series per model instead of the
+// exporters' series per replica and bucket. The group also records restarts.
 func modelGroup() Group {
 	g := Group{Name: "llm-model", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
@@ -55,7 +55,7 @@ func modelGroup() Group {
 }
 
 // ofWorkers folds the values that engines report per model. A frontend counts the requests of the workers behind it
-// again. So the frontend represents the workers only if no worker reports the quantity.
+// again. Therefore, the frontend's values count only if no worker reports the quantity.
 func ofWorkers(fold func(role *promql.Matcher) promql.Expr) promql.Expr {
 	return promql.OrOn(
 		fold(promql.NotRe(metrics.LabelRole, metrics.FrontendRole+"|"+metrics.GatewayRole)),
@@ -73,8 +73,8 @@ func partOf(ofGPU promql.Expr) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedGPUShare), ofGPU, promql.On(onGPULabels()...).ManyToOne())
 }
 
-// throttledShare returns the share of a model's GPUs that are throttled: 0 if none is, absent if no GPU reports
-// throttling. A GPU that does not report throttling counts as not throttled.
+// throttledShare returns the share of a model's GPUs that are throttled. It is 0 if no GPU is throttled, and absent if
+// no GPU reports throttling. A GPU that does not report throttling counts as not throttled.
 func throttledShare() promql.Expr {
 	count := func(e promql.Expr) promql.Expr {
 		return promql.CountBy(modelLabels, partOf(promql.Max(onGPULabels(), e)))
@@ -83,14 +83,14 @@ func throttledShare() promql.Expr {
 		times(0, count(promql.Vector(metrics.RecordedSlowedGPU)))), promql.Vector(metrics.RecordedModelGPUs))
 }
 
-// before returns the last value of a series as of five minutes ago.
+// before returns the last value of a series, five minutes ago.
 func before(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), 5*minute), 15*minute)
 }
 
-// deployed returns each version that is new for a model that already ran another version. Bounds such as ">=0.9.2",
-// which the exporter infers if an engine does not report its version, are not deployments, because they narrow as the
-// engine shows more.
+// deployed returns each version that is new for a model that already ran another version. If an engine does not report
+// its version, the exporter infers bounds such as ">=0.9.2". These bounds are not deployments, because they narrow as
+// the engine shows more.
 func deployed() promql.Expr {
 	version, exact := append([]string{metrics.LabelVersion}, modelLabels...), promql.NotRe(metrics.LabelVersion, "|[<>]=.*")
 	ran := promql.Max(version, before(metrics.EngineInfo, exact))
@@ -98,7 +98,7 @@ func deployed() promql.Expr {
 }
 
 // started returns each engine whose start time has changed, or is new and less than an hour ago. An engine shows its
-// start time only after loading, and an engine that is read for the first time may have run for days.
+// start time only after loading. An engine that is read for the first time may have run for days.
 func started() promql.Expr {
 	now := promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))
 	changed := promql.Unless(now, promql.Equal(now, promql.Max(pageLabels, before(metrics.EngineStartTime))))

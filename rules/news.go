@@ -8,15 +8,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// settled is the age of a page after which it is no longer news to its reader. Faults that begin later are new.
+// settled is an age of a page. After this time, the page is no longer news to its reader. Faults that begin later are new.
 const settled = 15 * minute
 
-// newsEvents is the least number of bad events that are news. With rare requests, ten times as many may fail in five
-// minutes as in the five minutes before by chance.
+// newsEvents is the smallest number of bad events that are news. With rare requests, ten times as many requests as
+// before may fail in five minutes by chance.
 const newsEvents = 10
 
-// SecondFault pages for faults that begin while a model already has a page. Otherwise Alertmanager would notify nobody,
-// because the firing alerts are the same, or join a group that somebody has acknowledged.
+// SecondFault pages for faults that begin while a model already has a page. Otherwise Alertmanager would notify nobody.
+// The firing alerts are the same, or they join a group that a person has acknowledged.
 var SecondFault = &Alert{
 	Name:     "LLMSecondFault",
 	Branch:   Symptom,
@@ -38,13 +38,13 @@ func newSuspects() promql.Expr {
 	return promql.Unless(now, promql.Over("last_over_time", promql.Offset(now, RateWindow.Std()), hour), promql.On(metrics.LabelClue))
 }
 
-// notPaged returns the suspects of the alert's model in branches other than the branch that its page names.
+// notPaged returns the suspects of the alert's model in other branches than the branch that its page names.
 func notPaged() promql.Expr {
 	return promql.Unless(promql.Vector(metrics.RecordedSentence, sameModel()...), toldBranch(FastBurn),
 		promql.On(append([]string{metrics.LabelBranch}, modelLabels...)...))
 }
 
-// toldBranch returns the firing alerts of the same kind about the model, with the branch that they name first as their branch.
+// toldBranch returns the firing alerts of the same kind about the model. Their branch is the branch that they name first.
 func toldBranch(a *Alert) promql.Expr {
 	return promql.Call("label_replace", firesForModel(a), promql.Str(metrics.LabelBranch), promql.Str("$1"),
 		promql.Str(metrics.LabelSuspect), promql.Str("(.+)"))
@@ -55,10 +55,10 @@ func firesForModel(a *Alert, is ...*promql.Matcher) promql.Expr {
 	return promql.Vector(metrics.Alerts, append(sameModel(promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing")), is...)...)
 }
 
-// secondFault returns the faults of a model with a page that are new within five minutes: a total outage, hardware, a
-// replica or a gateway that broke, or ten times the odds of a bad event. If few events were bad, that is ten times the
-// burn rate. If most events were bad already, more bad events are no news. A fault is returned for as long as a page of
-// the model fires.
+// secondFault returns the faults of a model with a page that are new within five minutes. These are a total outage,
+// hardware, a replica or a gateway that broke, or ten times the odds of a bad event. If few events were bad, that is
+// ten times the burn rate. If most events were bad already, more bad events are no news. A fault is returned while a
+// page of the model fires.
 func secondFault() promql.Expr {
 	firing := func(alerts ...*Alert) promql.Expr {
 		names := make([]string, 0, len(alerts))

@@ -1,10 +1,10 @@
-// Package rules holds the recording rules, the alerts and the Alertmanager configuration as values built from the
-// vocabulary. The number of rules does not depend on the number of objectives, models or engines: objectives are
-// series, and rules read them.
+// Package rules has the recording rules, the alerts and the Alertmanager configuration as values built from the
+// vocabulary. The number of rules does not depend on the number of objectives, models or engines. Objectives are
+// series, and rules read these series.
 //
-// A page is about a symptom: a budget burns. Every other alert is about a cause. A cause explains a symptom, opens a
-// ticket, or pages by itself only if the symptom could not be visible (no events at all, or hardware that must be taken
-// out of service).
+// A page is about a symptom, which is that a budget burns. Every other alert is about a cause. A cause explains a
+// symptom, opens a ticket, or pages by itself. It may page by itself only if the symptom could not be visible, because
+// there are no events, or if hardware must be taken out of service.
 package rules
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Group holds the rules of one group, which are evaluated in order, recording rules first.
+// Group has the rules of one group. They are evaluated in order. Recording rules come first.
 type Group struct {
 	Name     string
 	Interval time.Duration
@@ -35,44 +35,43 @@ type Record struct {
 	Labels map[string]string
 }
 
-// Alert describes an alerting rule, and the information for the person who gets it.
+// Alert is an alerting rule, with the information for the person who gets the alert.
 type Alert struct {
-	// Name names the alert and its runbook.
+	// Name is the name of the alert and of its runbook.
 	Name string
-	// Branch answers the first question of a diagnosis.
+	// Branch is the alert's answer to the first question of a diagnosis.
 	Branch Branch
 	// Expr returns series while the alert fires.
 	Expr promql.Expr
-	// Severity sets how urgently the alert needs a person.
+	// Severity is how urgently the alert needs a person.
 	Severity slo.Severity
-	// For sets how long Expr must have results. Burn-rate alerts have no For, because their windows already delay them.
+	// For is how long Expr must have results. Burn-rate alerts have no For, because their windows already delay them.
 	For time.Duration
-	// Keep sets how long the alert keeps firing after Expr has no more results, for conditions that flap.
+	// Keep is how long the alert continues after Expr has no more results. It is for conditions that flap.
 	Keep time.Duration
-	// Scope lists the labels that every firing alert carries. Links and inhibition use only these.
+	// Scope lists the labels of every firing alert. Links and inhibition use only these labels.
 	Scope []string
 	// Explains lists the symptoms that this alert causes.
 	Explains []*Alert
-	// Replaces means that this alert's page replaces those symptoms for the same model. Replaces is only for causes
-	// that page and that end with the incident: an alert that fires until a board is replaced would hide every
-	// later burn.
+	// Replaces means that this alert's page replaces the pages of those symptoms for the same model. It is only for causes
+	// that page and that end with the incident. An alert that fires until a board is replaced would hide every later burn.
 	Replaces bool
-	// DependsOn lists alerts under which this alert stays quiet, if the labels in Quiet.Equal agree.
+	// DependsOn lists alerts that mute this alert, if the labels in Quiet.Equal agree.
 	DependsOn []Quiet
-	// Summary names the fault, and where it is, in one line.
+	// Summary names the fault and its place in one line.
 	Summary string
-	// Reasons returns series. The summary ends with the values of their label reason.
+	// Reasons returns series whose label reason ends the summary.
 	Reasons promql.Expr
-	// Promised ends the summary with the promise of the model's availability.
+	// Promised ends the summary with the promised availability of the model.
 	Promised bool
 	// Description explains what the alert means and what to do first.
 	Description string
-	// Diagnosed means that the split begins with recorded values of the model: where to look first, then the facts.
+	// Diagnosed means that the split begins with recorded values of the model. First comes where to look first, then the facts.
 	Diagnosed bool
-	// Suspects returns the clues of the alert's model that may explain an alert without an objective. The split begins
-	// with the first of them.
+	// Suspects returns the clues of the alert's model that may explain an alert without an objective. The first of them
+	// begins the split.
 	Suspects promql.Expr
-	// ExplainedBy matches the names of the clues that explain the alert, where these are its suspects.
+	// ExplainedBy matches the names of the clues that explain the alert, if these clues are its suspects.
 	ExplainedBy string
 	// OfEngine means that only clues about the alert's own engine explain it.
 	OfEngine bool
@@ -82,7 +81,7 @@ type Alert struct {
 	Dashboard Dashboard
 }
 
-// suspects returns the clues that may explain the alert; nil if it has none.
+// suspects returns the clues that may explain the alert, or nil.
 func (a *Alert) suspects() promql.Expr {
 	if a.ExplainedBy == "" {
 		return a.Suspects
@@ -116,16 +115,16 @@ func (a *Alert) Asks() []promql.Expr {
 	return queries
 }
 
-// Quiet means that an alert adds no information while Under fires with equal values of the labels in Equal.
+// Quiet means that an alert adds no information while Under fires with the same values of the labels in Equal.
 type Quiet struct {
 	Under *Alert
 	Equal []string
 }
 
-// Branch names an answer to the first question of a diagnosis: where is the time or the request lost?
+// Branch is an answer to the first question of a diagnosis: where is the time or the request lost?
 type Branch string
 
-// The branches.
+// These are the branches.
 const (
 	Symptom   Branch = "symptom"
 	Engine    Branch = "engine"
@@ -143,7 +142,7 @@ const (
 // Dashboard names a generated dashboard by its uid.
 type Dashboard string
 
-// The dashboards that alerts open.
+// Alerts open these dashboards.
 const (
 	IncidentDashboard Dashboard = "llm-incident"
 	SLODashboard      Dashboard = "llm-slo"
@@ -153,34 +152,34 @@ const (
 	ExporterDashboard Dashboard = "llm-exporter"
 )
 
-// Interval sets how often burn rates and causes are evaluated. It is also the step at which recorded five-minute rates
+// Interval is how often burn rates and causes are evaluated. It is also the step in which recorded five-minute rates
 // are summed over longer windows.
 const Interval = time.Minute
 
-// MaxRules limits a group to Mimir's default limit.
+// MaxRules limits the rules of a group to Mimir's default limit.
 const MaxRules = 20
 
 // Tier names the part of a fleet that the rules serve.
 type Tier uint8
 
-// The tiers.
+// These are the tiers.
 const (
-	Single Tier = iota // one Prometheus sees everything
+	Single Tier = iota // one Prometheus has all series
 	Shard              // one Prometheus of many: records sums and evaluates causes
-	Global             // reads the sums that shards forward: burn rates, budgets, pages
+	Global             // reads the sums that shards forward, for burn rates, budgets and pages
 )
 
 // Options choose between renderings of the same rules.
 type Options struct {
-	// WindowPairs lists the windows of burn-rate alerts. Default slo.DefaultWindowPairs.
+	// WindowPairs lists the windows of burn-rate alerts. Default: slo.DefaultWindowPairs.
 	WindowPairs []slo.WindowPair
 	// Tier names the part of a fleet.
 	Tier Tier
-	// Job holds a regular expression that matches the job labels of the exporters' own scrapes. Fleets are distinguished
-	// by job. Default DefaultJobs.
+	// Job is a regular expression that matches the job labels of the exporters' own scrapes. Fleets are distinguished by
+	// job. Default: DefaultJobs.
 	Job string
-	// ObjectiveLabels lists the labels that configurations give objectives and that their alerts carry. A rule can join
-	// only labels whose names it contains. Default DefaultObjectiveLabels.
+	// ObjectiveLabels lists the labels of objectives, from the configuration, that alerts also have. A rule can join only
+	// labels whose names it contains. Default: DefaultObjectiveLabels.
 	ObjectiveLabels []string
 }
 

@@ -9,34 +9,34 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Label sets of the recorded levels.
+// These are label sets of the recorded levels.
 var (
 	modelLabels    = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}
 	modelSLO       = metrics.ModelSLOLabels
-	ofModel        = append([]string{metrics.LabelSLO}, modelLabels...) // of an objective on a model, whichever source counts it
+	ofModel        = append([]string{metrics.LabelSLO}, modelLabels...) // of an objective on a model, from any source
 	sloLabels      = []string{metrics.LabelCluster, metrics.LabelSLO}
 	modelRole      = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelRole}
 	exporterLabels = []string{metrics.LabelCluster, "job", metrics.LabelInstance}
 	exporterSLO    = append([]string{metrics.LabelSLO}, exporterLabels...)
 )
 
-// How long rules remember a recorded value.
+// These constants are how long rules remember a recorded value.
 const (
-	// objectiveLookback covers objectives whose events are no longer counted, so that neither an exporter restart nor the
-	// end of an engine ends a page in the middle of an incident.
+	// objectiveLookback covers objectives whose events are no longer counted. A restart of an exporter, or the end of an
+	// engine, thus does not end a page in the middle of an incident.
 	objectiveLookback = 2 * time.Hour
 	infoLookback      = 15 * time.Minute
-	// budgetLookback covers budgets, which are recorded once per RateWindow.
+	// budgetLookback covers budgets, because they are recorded once per RateWindow.
 	budgetLookback = 2 * time.Duration(RateWindow)
 )
 
-// source reads events, objectives and burn rates as recorded for its tier.
+// source reads the events, objectives and burn rates that are recorded for its tier.
 type source struct{ tier Tier }
 
 func (o Options) source() source { return source{o.Tier} }
 
-// events returns the increase of an event counter per model and objective, read from the raw counters or, in the
-// global tier, from the sums of the shards. An engine counts once, however many exporters read it.
+// events returns the increase of an event counter per model and objective. It reads the raw counters or, in the global
+// tier, the sums of the shards. An engine counts once, even if several exporters read it.
 func (s source) events(f *metrics.Family, window slo.Duration) promql.Expr {
 	if s.tier == Global {
 		return promql.Sum(modelSLO, promql.Vector(shardName(f, window)))
@@ -46,24 +46,24 @@ func (s source) events(f *metrics.Family, window slo.Duration) promql.Expr {
 		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), window.Std())))
 }
 
-// badEvents returns the increase of bad events, and 0 where only events are known: an error series that does not
-// exist yet means no errors.
+// badEvents returns the increase of bad events. If only events are known, it returns 0, because an error series that
+// does not exist yet means that there were no errors.
 func (s source) badEvents(window slo.Duration, all promql.Expr) promql.Expr {
 	return promql.Or(s.events(metrics.SLOBadEvents, window), promql.Mul(promql.Num(0), all))
 }
 
-// arrived returns the metrics endpoints of engines younger than ten minutes, except engines that are older than their
-// exporter, or than the configuration that names them: the time of their first values is unknown.
+// arrived returns the metrics endpoints of engines younger than ten minutes. It leaves out engines that are older than
+// their exporter, or than the configuration that names them. The time of their first values is unknown.
 func arrived() promql.Expr {
 	older := promql.Lt(promql.Vector(metrics.EngineStartTime), promql.Vector(metrics.ConfigReloadTime), promql.On(asker...).ManyToOne())
 	return promql.Unless(younger(youth), older, promql.On(pageLabels...))
 }
 
-// youth limits the age of an engine whose first events count as recent although no scrape saw them increase.
+// youth limits the age of a new engine. Its first events count as recent, although no scrape saw them increase.
 const youth = 10 * minute
 
-// first returns the events that newly arrived engines had counted before Prometheus first saw them. increase() leaves
-// these out, because it cannot distinguish a new engine from one that was not scraped before.
+// first returns the events that newly arrived engines had counted before Prometheus first saw these engines. increase()
+// leaves these events out, because it cannot distinguish a new engine from an engine that was not scraped before.
 func first(f *metrics.Family) promql.Expr {
 	counter := promql.Vector(f)
 	unseen := promql.Unless(promql.Over("min_over_time", counter, Interval),
@@ -74,16 +74,16 @@ func first(f *metrics.Family) promql.Expr {
 // underMaintenance selects the objectives in a declared interval, as recorded.
 func underMaintenance() promql.Expr { return promql.Vector(metrics.RecordedMaintenance) }
 
-// maintained returns the objectives in a declared interval until rates no longer include it. While an engine of the
-// model is gone with its exporter, the declared end counts.
+// maintained returns the objectives in a declared interval, until rates no longer include the interval. While an engine
+// of the model is gone with its exporter, the declared end counts.
 func maintained() promql.Expr {
 	declared := promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), RateWindow.Std()+Interval))
 	before := promql.Over("last_over_time", promql.Vector(metrics.RecordedMaintenance), hour)
 	return promql.Or(declared, promql.And(before, promql.Vector(metrics.RecordedSilenced), promql.On(modelLabels...)))
 }
 
-// silenced returns the end of the time in which a declared interval explains alerts: until rates no longer include
-// it or, while the reader of the engines is gone, until its declared end.
+// silenced returns the end of the time in which a declared interval explains alerts. The time lasts until rates no
+// longer include the interval. While the reader of the engines is gone, it lasts until the declared end.
 func silenced(end, recorded *metrics.Family, by, reader []string) promql.Expr {
 	lasts := RateWindow.Std() + Interval
 	declared := promql.Max(by, promql.Over("max_over_time", promql.Vector(end), lasts))
@@ -107,8 +107,8 @@ func (a *Alert) Condition() promql.Expr {
 	return promql.Unless(a.Expr, promql.Vector(metrics.RecordedSilencedNode), promql.On(onNode...))
 }
 
-// leftOut returns the events that one minute of maintenance subtracts: a fifth of the five-minute increase, in each of
-// the five minutes that see an event.
+// leftOut returns the events that one minute of maintenance subtracts. This is a fifth of the five-minute increase,
+// because five minutes see each event.
 func leftOut(f *metrics.Family) promql.Expr {
 	counted := promql.Sum(modelSLO, once(f, promql.Increase(promql.Vector(f), RateWindow.Std())))
 	return times(-Interval.Seconds()/RateWindow.Std().Seconds(), promql.And(counted, underMaintenance()))
@@ -121,9 +121,9 @@ func correctionOf(f *metrics.Family) *metrics.Family {
 	return metrics.RecordedEventCorrection
 }
 
-// answeredProbes returns the synthetic requests of one minute, which are subtracted from the events of the engines'
-// availability: they were answered, and no user sent them. Latency objectives keep them, because only these
-// objectives count whether a probe was late.
+// answeredProbes returns the synthetic requests of one minute that were answered. They are subtracted from the events
+// of the engines' availability, because no user sent them. Latency objectives keep them, because only these objectives
+// count whether a probe was late.
 func (s source) answeredProbes() promql.Expr {
 	info := metrics.RecordedInfo
 	if s.tier == Shard {
@@ -154,7 +154,7 @@ func (s source) corrections() []Record {
 			Record{correctionOf(f), first(f), map[string]string{metrics.LabelReason: "first"}},
 			Record{correctionOf(f), leftOut(f), map[string]string{metrics.LabelReason: "maintenance"}})
 	}
-	if s.tier == Single { // shards record whether an engine answers, but not the usual rate
+	if s.tier == Single { // shards record whether an engine answers, but they do not record the usual rate
 		reason := map[string]string{metrics.LabelReason: "lost"}
 		records = append(records, Record{metrics.RecordedEventCorrection, lost(), reason},
 			Record{
@@ -165,8 +165,8 @@ func (s source) corrections() []Record {
 	return records
 }
 
-// requests returns the number of requests per model that reached their first token or, on engines that do not report
-// it, that ended.
+// requests returns the number of requests per model that reached their first token. For engines that do not report
+// first tokens, it returns the number of ended requests.
 func (s source) requests(window slo.Duration) promql.Expr {
 	if s.tier == Global {
 		return promql.Sum(modelRole, promql.Vector(metrics.ShardRequests))
@@ -177,16 +177,16 @@ func (s source) requests(window slo.Duration) promql.Expr {
 }
 
 // firstTokens returns the requests of a window by their first tokens. It reads a histogram, because older exporters
-// lack the plain counter, and too low a count after an upgrade would delay pages.
+// lack the plain counter. After an upgrade, a count that is too low would delay pages.
 func firstTokens(window slo.Duration) promql.Expr {
 	requests := promql.BucketsOf(metrics.TimeToFirstToken, promql.Re(metrics.LabelRole, ".*"), promql.Eq("le", "+Inf"))
 	return promql.Sum(modelRole, once(metrics.TimeToFirstToken, promql.Increase(requests, window.Std())))
 }
 
-// configured returns a gauge of the objective configuration for every model whose events are counted. Each exporter's
-// gauge applies to the events that it counts, so that teams may use the same name for different promises. If exporters
-// of one model disagree during a rollout, the largest value wins: the strictest target and the longest period. A gauge
-// that has lost its exporter labels on the way applies to its whole cluster. The result keeps the labels in more.
+// configured returns a gauge of the objective configuration for every model whose events are counted. Each exporter's gauge applies to the
+// events that this exporter counts, so teams may use the same name for different promises. If exporters of one model disagree during a
+// rollout, the largest value counts: the strictest target and the longest period. A gauge that has lost its exporter labels on the way
+// applies to its whole cluster. The result keeps the labels in more.
 func (s source) configured(f *metrics.Family, more ...string) promql.Expr {
 	by := slices.Concat(modelSLO, more)
 	if s.tier == Global {
@@ -198,8 +198,8 @@ func (s source) configured(f *metrics.Family, more ...string) promql.Expr {
 	return promql.OrOn(said(exporterSLO...), said(sloLabels...), promql.On(modelSLO...))
 }
 
-// saidBy joins e, a value about objectives, with each model and exporter that counts their events. exporter lists the
-// labels that identify the exporter on both sides; more lists labels of e to keep.
+// saidBy joins e, a value about objectives, with each model and exporter that counts the objectives' events. exporter
+// lists the labels that identify the exporter on both sides. more lists labels of e to keep.
 func saidBy(exporter []string, e promql.Expr, more ...string) promql.Expr {
 	counts := promql.Mul(promql.Num(0), promql.Max(append([]string{"job", metrics.LabelInstance}, modelSLO...),
 		promql.Vector(metrics.SLOEvents)))
@@ -232,11 +232,11 @@ func shardObjective(f *metrics.Family) *metrics.Family {
 	return metrics.ShardInfo
 }
 
-// burning returns the objectives that burn faster than their budget allows, in a window up to RawWindow.
+// burning returns the objectives that burn faster than their budget allows, in a window of at most RawWindow.
 func (s source) burning(w slo.Duration) promql.Expr { return above(s.burnRate(w), 1) }
 
 // burnRate returns the burn rates of the objectives. Only the global tier records burn rates, so a shard computes its
-// own from its events.
+// own burn rates from its events.
 func (s source) burnRate(w slo.Duration) promql.Expr {
 	if s.tier != Shard {
 		return promql.Vector(burn(w))
@@ -253,8 +253,8 @@ func infoLabels(opt Options) []string {
 	}, opt.ObjectiveLabels...)
 }
 
-// shardGroup records the series that the global tier reads: one per model and objective for every raw window, for any
-// number of engines.
+// shardGroup records the series that the global tier reads. There is one series per model and objective for every raw
+// window, for any number of engines.
 func shardGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-shard", Interval: Interval}

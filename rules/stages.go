@@ -10,18 +10,18 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 )
 
-// stage is the time until vmalert has written a recorded value and a query finds it.
+// stage is the time until vmalert has written a recorded value and a query can find it.
 const stage = 5 * time.Second
 
-// Stages returns, by group, the stage of the interval at which each rule can be evaluated. First come the
-// rules that read no other rule's record, then the rules that read only records of these, and so on. A group's
+// Stages returns, by group, the stage of the interval at which each rule can be evaluated. First come the rules that
+// read no record of another rule. Then come the rules that read only records of these rules, and so on. A group's
 // records come before its alerts.
 //
 // Prometheus evaluates the rules of a group one after the other, and each rule finds the records of earlier rules.
 // vmalert writes a group's records later, so each rule that reads another rule's record would be one evaluation late.
 func Stages(groups []Group) map[string][]int {
 	stages := map[string][]int{}
-	recorded := map[string]int{} // the stage of each record so far, by name; later records are read from the evaluation before
+	recorded := map[string]int{} // stage of each record so far, by name; other records come from the evaluation before
 	for _, g := range groups {
 		at := make([]int, 0, len(g.Records)+len(g.Alerts))
 		for _, r := range g.Records {

@@ -14,8 +14,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// suspectGroups returns the groups that record the clues, twice a minute, because a page must not rest on clues that
-// are nearly two minutes old.
+// suspectGroups returns the groups that record the clues. They run twice a minute, because the clues in a page must not
+// be nearly two minutes old.
 func suspectGroups(opt Options) []Group {
 	records := []Record{
 		{Name: metrics.RecordedLeftGPU, Expr: leftGPU()},
@@ -58,8 +58,8 @@ func strongest() promql.Expr {
 		inUnit(Share, promql.Vector(metrics.RecordedSuspect, promql.Eq(metrics.LabelClue, strandedCacheClue))))
 }
 
-// inUnit converts strengths to the numbers that texts print, and writes the text that follows the number, if any,
-// into the label unit.
+// inUnit converts strengths to the numbers that texts print. If a text follows the number, inUnit writes it into the
+// label unit.
 func inUnit(u Unit, e promql.Expr) promql.Expr {
 	unit := func(name string, e promql.Expr) promql.Expr { return labelled(e, metrics.LabelUnit, name) }
 	switch u {
@@ -72,8 +72,8 @@ func inUnit(u Unit, e promql.Expr) promql.Expr {
 	return e
 }
 
-// Worded returns the results of a clue's expression with words in the label "says", even results that are not clear
-// enough for a suspect. "1 times as long" becomes "as long". labels holds the labels of the clue's rule.
+// Worded returns the results of a clue's expression with words in the label "says". This includes results that are not
+// clear enough for a suspect. "1 times as long" becomes "as long". labels has the labels of the clue's rule.
 func Worded(e promql.Expr, labels map[string]string) promql.Expr {
 	for _, l := range []string{metrics.LabelUnit, metrics.LabelSays} {
 		e = labelled(e, l, labels[l])
@@ -83,9 +83,9 @@ func Worded(e promql.Expr, labels map[string]string) promql.Expr {
 		promql.Str(`(.* )?1([.]0)? times (as .*)`))
 }
 
-// sentences fills in the placeholders in the texts of suspects. Numbers have two digits, and from ten on they are whole. PromQL can insert
-// one label into another only if both are parts of one text, so the rules join all labels first. A place without a
-// value is left out, with the word before it.
+// sentences fills in the placeholders in the texts of suspects. Numbers below ten have two digits, and other numbers
+// are whole. PromQL can insert one label into another only if both are parts of one text, so the rules join all labels
+// first. If a place has no value, the place and the word before it are left out.
 func sentences(shown promql.Expr) promql.Expr {
 	const value = "v"
 	parts := []string{
@@ -105,7 +105,7 @@ func sentences(shown promql.Expr) promql.Expr {
 	fill := func(placeholder, from, with string) {
 		replace(fmt.Sprintf("(.*){%s}(([^|]*[|]){%d}([^|]+).*)", placeholder, slices.Index(parts, from)), "$1"+with+"$2")
 	}
-	// The second part, with two digits, and the beginning of the third part.
+	// This matches the second part, with two digits, and the beginning of the third part.
 	replace("(.*){value}([^|]*[|]([1-9][.]\\d|[^|]*)\\d*[|](%|m?s)?.*)", "$1$3$4$2")
 	fill("engine", metrics.LabelPod, "$4")
 	fill("engine", metrics.LabelServer, "$4 on {instance}")
@@ -118,10 +118,10 @@ func sentences(shown promql.Expr) promql.Expr {
 	return promql.Drop([]string{metrics.LabelUnit, metrics.LabelMore, value}, e)
 }
 
-// firstSuspects returns the first suspect that explains the burn of each objective. An objective is explained by
-// several values of delays, and each value by several suspects, so the first suspect of each value is found
-// beforehand. The place of a suspect in the order is a label, which PromQL reads as a number only if it is the
-// bound of a bucket.
+// firstSuspects returns the first suspect that explains the burn of each objective. Several values of delays explain an
+// objective, and several suspects have the same value. Therefore, the first suspect of each value is found beforehand.
+// The place of a suspect in the order is a label, and PromQL reads a label as a number only if the label is the bound
+// of a bucket.
 func firstSuspects() promql.Expr {
 	all := promql.Vector(metrics.RecordedSentence)
 	place := promql.Call("histogram_quantile", promql.Num(1), promql.Or(
@@ -134,11 +134,11 @@ func firstSuspects() promql.Expr {
 }
 
 // explained returns the values of delays with which a suspect explains the burn of an objective. If a gateway's
-// objective burns and the engines' objective does not, no delay or refusal in the engines explains the burn. A delay on
-// the way to a gateway shows only at gateways and in probes. Clues are about minutes: if nothing has burned for five
+// objective burns but the engines' objective does not, no delay or refusal in the engines explains the burn. A delay on
+// the way to a gateway shows only at gateways and in probes. Clues are about minutes. If nothing has burned for five
 // minutes, no clue explains a burn that only a longer window still contains.
 func explained() promql.Expr {
-	info := func(m ...*promql.Matcher) promql.Expr { // includes an engine that is gone
+	info := func(m ...*promql.Matcher) promql.Expr { // also after the engine is gone
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, m...), infoLookback)
 	}
 	late := func(d Delays, wait bool, m ...*promql.Matcher) promql.Expr {
@@ -169,17 +169,17 @@ func explained() promql.Expr {
 		promql.Num(1)), promql.On(modelSLO...)))
 }
 
-// verdictQuery returns the first suspect that explains that the alert's objective burns.
+// verdictQuery returns the first suspect that explains why the alert's objective burns.
 func verdictQuery() promql.Expr { return promql.Vector(metrics.RecordedVerdict, same(modelSLO...)...) }
 
 const (
-	laterWindow  = slo.Duration(30 * minute) // the short window of the second pair that pages
-	ticketWindow = slo.Duration(6 * hour)    // the short window of the last pair, which opens tickets
+	laterWindow  = slo.Duration(30 * minute) // short window of the second pair that pages
+	ticketWindow = slo.Duration(6 * hour)    // short window of the last pair, which opens tickets
 )
 
-// title names what users feel of an alert's objective, compared with the promise. A page adds the mean wait if it is
-// longer than promised. A ticket may be about bursts, so it covers six hours. The title is empty for an alert without
-// an objective.
+// title describes what users feel of an alert's objective, compared with the promise. For a page, it adds the mean wait
+// if the wait is longer than promised. A ticket may be about bursts, so its title covers six hours. If an alert has no
+// objective, the title is empty.
 func (s Style) title(a *Alert) string {
 	if !a.Diagnosed {
 		return ""
@@ -191,7 +191,7 @@ func (s Style) title(a *Alert) string {
 	}
 	percent := func(e promql.Expr) string { return with(e, `{{ (first .).Value | humanizePercentage }}`) }
 	share, detail := promql.Mul(promql.Vector(burn(ticketWindow), own...), allowed), "in "+ticketWindow.String()+", "
-	if a.Severity == slo.Page { // a burn that is over has no share now
+	if a.Severity == slo.Page { // a burn that has ended has no present share
 		shareNow, burnsNow := promql.Vector(metrics.RecordedBadShareNow, own...), above(promql.Vector(burn(RateWindow), own...), 1)
 		share = promql.Or(shareNow, promql.Mul(promql.Or(burnsNow, promql.Vector(burn(laterWindow), own...)), allowed))
 		detail = with(meanWait(own, shareNow, burnsNow), `mean {{ (first .).Value | humanizeDuration`+rounded+` }}, `)
@@ -204,9 +204,8 @@ func (s Style) title(a *Alert) string {
 		`promise ` + percent(allowed) + `)`
 }
 
-// meanWait returns the mean wait of the minutes that a page's share covers, if it is longer than promised. Only tokens
-// that came count in the mean, but tokens that are already late also count as bad events, so the mean may be below the
-// threshold.
+// meanWait returns the mean wait of the minutes of a page's share, if it is longer than promised. The mean counts only
+// tokens that came. Tokens that are already late also count as bad events, so the mean may be below the threshold.
 func meanWait(own []*promql.Matcher, shareNow, burnsNow promql.Expr) promql.Expr {
 	threshold := promql.Max(nil, promql.Vector(metrics.SLOThreshold,
 		append(same(metrics.LabelCluster, metrics.LabelSLO), promql.Eq(metrics.LabelKind, "requested"))...))
@@ -222,7 +221,7 @@ func meanWait(own []*promql.Matcher, shareNow, burnsNow promql.Expr) promql.Expr
 		threshold, promql.On())
 }
 
-// serves names a model on the alert's GPU or engine, and whether there are others, if the title has room for that.
+// serves names a model on the alert's GPU or engine. If the title has room, it also states whether there are other models.
 func (s Style) serves(a *Alert) string {
 	has := promql.Labels(a.Expr)
 	var on promql.Expr
@@ -242,7 +241,7 @@ func (s Style) serves(a *Alert) string {
 		`{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}{{ if gt $n 1 }} and others{{ end }}: {{ end }}{{ end }}{{ end }}`
 }
 
-// reasons returns the end of an alert's summary: the fault of a replica, unless it is one setting.
+// reasons returns the end of an alert's summary. This is the fault of a replica, unless the fault is one setting.
 func (s Style) reasons(a *Alert) string {
 	if a.Reasons == nil {
 		return ""
@@ -251,7 +250,7 @@ func (s Style) reasons(a *Alert) string {
 		` }}{{ if lt $i 3 }}{{ with .Labels.reason }}{{ if $i }},{{ else }}:{{ end }} {{ reReplaceAll "_" " " . }}{{ end }}{{ end }}{{ end }}{{ end }}`
 }
 
-// promise returns the end of a summary about what users feel: how many requests may fail at most.
+// promise returns the end of a summary about what users feel. It states how many requests may fail at most.
 func (s Style) promise(a *Alert) string {
 	if !a.Promised {
 		return ""
@@ -261,8 +260,8 @@ func (s Style) promise(a *Alert) string {
 	return `{{ with ` + queryTemplate(s.query(allowed)) + ` }} (at most {{ (first .).Value | humanizePercentage }} may fail){{ end }}`
 }
 
-// runbook returns the address of an alert's runbook. If the model has suspects, it is the runbook of the first, with the
-// suspect's place.
+// runbook returns the address of an alert's runbook. If the model has suspects, it is the runbook of the first suspect,
+// with the suspect's place.
 func (s Style) runbook(a *Alert) string {
 	if !a.Diagnosed {
 		return s.Runbook(a.Name, runbookQuery(a)...)
@@ -272,7 +271,7 @@ func (s Style) runbook(a *Alert) string {
 		add := fmt.Sprintf(`{{ with .Labels.%s }}{{ $place = print $place "&%s=" (urlquery .) }}{{ end }}`, l, l)
 		ask, others := asking(l)
 		switch {
-		case l == metrics.LabelPod || len(others) == 0: // the runbooks of a page's causes also need the pod
+		case l == metrics.LabelPod || len(others) == 0: // runbooks of a page's causes also need the pod
 		case len(others) < len(ask):
 			add = fmt.Sprintf(`{{ if not (match "^(%s)$" $page) }}%s{{ end }}`, strings.Join(others, "|"), add)
 		default:
@@ -280,14 +279,15 @@ func (s Style) runbook(a *Alert) string {
 		}
 		place.WriteString(add)
 	}
-	const slo = "slo={{$labels.slo|urlquery}}" // which runbooks of suspects do not need
+	const slo = "slo={{$labels.slo|urlquery}}" // runbooks of suspects do not need the objective
 	query := slices.DeleteFunc(runbookQuery(a), func(q string) bool { return q == slo })
 	query[len(query)-1] += "{{$place}}"
 	return fmt.Sprintf(`{{ $page := %q }}{{ $place := "" }}{{ with %s }}{{ with first . }}{{ $page = .Labels.runbook }}%s{{ end }}{{ else }}{{ $place = print "&slo=" (urlquery $labels.slo) }}{{ end }}`,
 		a.Name, queryTemplate(s.query(verdictQuery())), place.String()) + s.Runbook("{{$page}}", query...)
 }
 
-// asking divides the runbooks of clues with a label into those with a placeholder for the label and those without.
+// asking divides the runbooks of clues with a label into two lists. The runbooks in ask have a placeholder for the label, and the others
+// have none.
 func asking(label string) (ask, others []string) {
 	for _, c := range Clues() {
 		if !slices.Contains(promql.Labels(c.Query), label) || slices.Contains(slices.Concat(ask, others), c.Runbook) {
@@ -307,7 +307,8 @@ func asking(label string) (ask, others []string) {
 	return ask, others
 }
 
-// verdict renders where to look first in a page: the first suspect in order, with its first action, or none.
+// verdict renders where to look first in a page. It is the first suspect in order, with the suspect's first action. Without a suspect, it
+// is the text none.
 func verdict(query promql.Expr, s Style, none string) string {
 	first := "first ."
 	if slices.Contains(promql.Labels(query), metrics.LabelOrder) {
@@ -318,5 +319,5 @@ func verdict(query promql.Expr, s Style, none string) string {
 		queryTemplate(s.query(query)), first, none)
 }
 
-// order returns a position in a form that sorts as text.
+// order returns a position in a form that sorts alphabetically.
 func order(i int) string { return strconv.Itoa(10 + i) }

@@ -20,10 +20,10 @@ import (
 // stories names the public incidents that docs/incidents.md describes.
 var stories = []string{"kernel-hang", "admission-stall", "ecc-storm-blocks-reads"}
 
-// writeReport plays all incidents and writes their results: pages.md and pages.csv (the texts that receivers read),
-// drill-scores.csv (the scores over all seeds), public-incidents.csv, triage-scores.csv (the answers of triage beside
-// the page), drill-scores.md (a summary and the first score), and the plots of the stories. If an incident has a
-// problem, its score shows it and writeReport fails.
+// writeReport plays all incidents and writes their results. pages.md and pages.csv have the texts for receivers.
+// drill-scores.csv and public-incidents.csv have the scores. triage-scores.csv has the answers of triage beside the
+// page. drill-scores.md has a summary and the first score. writeReport also writes the plots of the stories. If an
+// incident has a problem, its score shows the problem, and writeReport fails.
 func writeReport(ctx context.Context, dir string, seeds uint64, progress io.Writer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { // fails before plays that take minutes
 		return err

@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// Values of the reason label of llm_engine_up, beside the values in package scrape.
+// These are values of the reason label of llm_engine_up, in addition to those of package scrape.
 const (
 	reasonPending   = "pending" // never a label value; used before the first scrape
 	reasonLoading   = "loading"
@@ -19,7 +19,7 @@ const (
 	reasonUnknown   = "unknown_engine"
 )
 
-// Reasons that come with the numbers of a metrics page that is read.
+// These reasons appear although the metrics page is read and its numbers are served.
 const (
 	NoWorker  = "no_worker"
 	NotLoaded = "not_loaded" // with llm_engine_up 1
@@ -81,5 +81,5 @@ func remedies(reason string) string {
 	return strings.Join(all, " ")
 }
 
-// Remedy returns what a reason of llm_engine_up means, and what to do about it; empty for an unknown reason.
+// Remedy returns what a reason of llm_engine_up means, and what to do about it. It is empty for an unknown reason.
 func Remedy(reason string) string { return scrape.Remedy(Reasons, reason) }

@@ -12,41 +12,40 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Tally is a counter computed from several counters of a metrics page. These counters count the same request at
-// different instants, so their difference may fall; a tally never does. A tally adds up the increases of the
-// counters between two readings. The first reading includes everything that the engine counted before. The steps between
-// many readings may differ from one step over the whole time, so a tally may fall when the exporter starts again.
+// A Tally is a counter that is computed from several counters of a metrics page. These counters count the same request
+// at different moments, so their difference may fall, but a tally never falls. A tally adds up the increases of the
+// counters between two readings. The first reading includes all earlier events of the engine. Many small steps may give
+// another result than one large step, so a tally may fall when the exporter starts again.
 type Tally struct {
-	// Of lists the counts that are read in addition to the row's own source.
+	// Of lists the counts that are read in addition to the row's source.
 	Of []Count
-	// Step returns the increase of the tally from the increases of its counts, the row's own source first. A negative
+	// Step returns the increase of the tally from the increases of its counts. The row's source comes first. A negative
 	// result is a debt, which is subtracted from the next steps, for at most debtLasts readings.
 	Step func(rose []float64) float64
-	// Splits means that other tallies split the same source: each tally counts a part of it.
+	// Splits means that several tallies split the same source, and each tally counts a part of it.
 	Splits bool
 }
 
-// Count selects the number that a Tally reads: for a histogram, the number of observations.
+// Count selects the number that a Tally reads. For a histogram, this is the number of observations.
 type Count struct {
 	From     string
 	Is       scrape.Type
 	Where    []*labels.Matcher
-	Optional bool // counts as 0 if absent from the metrics page; otherwise an absent count means that there is no tally
+	Optional bool // counts as 0 if absent from the metrics page; if any other count is absent, there is no tally
 }
 
-// debtLasts is the number of readings after which a debt that has stopped growing is forgotten. By then, the debt of an
-// answer that was being sent is paid. The debt of a request that counts several times is never paid.
+// debtLasts is a number of readings. If a debt has not grown for this long, it is forgotten. By then, the debt of an
+// answer in progress is paid. The debt of a request that counts several times is never paid.
 const debtLasts = 4
 
-// tally is a Tally of one metrics page. Its value has a place of its own behind the values of the metrics page's
-// series.
+// tally is a Tally of one metrics page. Its value has its own place, after the values of the metrics page's series.
 type tally struct {
 	*Tally
-	key        string // the key of the tally, which does not depend on the shape of the metrics page
+	key        string // key of the tally, which does not depend on the shape of the metrics page
 	counts     [][]summand
-	refuses    bool // counts refusals as invalid or, with refused, as rejected: see refusals
+	refuses    bool // counts refusals as invalid; together with refused, it counts them as rejected: see refusals
 	refused    bool
-	refusesAll bool   // is 1 while refusals count as rejected
+	refusesAll bool   // value 1 while refusals count as rejected
 	weight     []line // gauges whose sum is the weight of a step; steps before the first reading then do not count
 	place      int
 }
@@ -54,7 +53,7 @@ type tally struct {
 // itself is the Tally that counts only the row's own source.
 var itself = &Tally{Step: func(rose []float64) float64 { return rose[0] }}
 
-// summand is a number that a count adds up. Its key names the series and the count, because two counts may add up
+// summand is a number that a count adds up. Its key names both the series and the count, because two counts may add up
 // the same number.
 type summand struct {
 	term
@@ -63,7 +62,7 @@ type summand struct {
 
 // tallied is the state of a tally.
 type tallied struct {
-	by   *Tally             // of the last reading: another row may go on with the total when the metrics page grows a family
+	by   *Tally             // tally of the last reading; another row may continue the total when the metrics page gets a new family
 	last map[string]float64 // by summand.key
 	owing
 	begun   bool
@@ -88,7 +87,7 @@ func (o *owing) add(step float64) {
 	o.total += max(step, 0) - paid
 }
 
-// tally turns the source series of a row into one entry for each engine: its tally.
+// tally replaces the source series of a row by one entry for each engine, which is the engine's tally.
 func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]string) (all []entry, err error) {
 	others := make([][]entry, len(r.Tally.Of))
 	for i, of := range r.Tally.Of {
@@ -118,9 +117,9 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 	return all, nil
 }
 
-// tallies reports whether a dialect may compute a quantity, or the requests with one outcome, from several counters.
-// Such a quantity is tallied on every metrics page, because a sum of a tally and a counter would fall when the engine,
-// and so the counter, restarts.
+// tallies reports whether a dialect may compute a quantity, or the requests with one outcome, from several counters. If
+// so, the quantity is tallied on every metrics page. Otherwise, a sum of a tally and a counter would fall when the
+// engine restarts.
 func (d *Dialect) tallies(to *metrics.Family, outcome metrics.Outcome) bool {
 	refused := outcome == metrics.OutcomeInvalid || outcome == metrics.OutcomeRejected
 	return slices.ContainsFunc(d.Rows, func(r Row) bool {
@@ -129,12 +128,12 @@ func (d *Dialect) tallies(to *metrics.Family, outcome metrics.Outcome) bool {
 	})
 }
 
-// refuses reports whether a row counts requests that were refused as invalid, which may count as rejected instead.
+// refuses reports whether a row counts requests that were refused as invalid. These requests may count as rejected instead.
 func (r *Row) refuses() bool {
 	return r.To == metrics.Requests && r.counts(metrics.OutcomeInvalid, "400")
 }
 
-// lasting returns the tally of a sum, which lasts while its terms come and go.
+// lasting returns the tally of a sum. The tally lasts while the terms of the sum come and go.
 func (c *compiler) lasting(series string, of []term) []term {
 	t := tally{Tally: itself, key: series, counts: [][]summand{nil}}
 	for _, one := range of {
@@ -145,7 +144,7 @@ func (c *compiler) lasting(series string, of []term) []term {
 	return []term{{place}}
 }
 
-// place gives a tally its place behind the metrics page's series.
+// place gives a tally its place after the metrics page's series.
 func (c *compiler) place(t tally) int {
 	t.place = len(c.plan.used)
 	c.keys[t.place] = t.key
@@ -183,8 +182,8 @@ func (c *compiler) counts(d *Dialect, r *Row, of Count, defaults map[string]stri
 	return all, nil
 }
 
-// compatible reports whether the two sets of labels agree. A count for the whole metrics page has no labels of a
-// single engine.
+// compatible reports whether two sets of labels agree. A count for the whole metrics page has no labels of a single
+// engine.
 func compatible(a, b [outLabels]string) bool {
 	for i := range a {
 		if a[i] != "" && b[i] != "" && a[i] != b[i] {
@@ -194,7 +193,7 @@ func compatible(a, b [outLabels]string) bool {
 	return true
 }
 
-// tally returns a reading's values, followed by the tallies' values. Call it once for each reading.
+// tally returns a reading's values, followed by the values of the tallies. It must be called once for each reading.
 func (p *plan) tally(now time.Time, values []float64, memory map[string]*tallied) []float64 {
 	for i := range p.tallies {
 		t := &p.tallies[i]
@@ -206,7 +205,7 @@ func (p *plan) tally(now time.Time, values []float64, memory map[string]*tallied
 	return values
 }
 
-// weigh returns the weight of a step: 0 at the first reading, later at least 1, because each step serves a request.
+// weigh returns the weight of a step. It is 0 at the first reading, and later at least 1, because each step serves a request.
 func (m *tallied) weigh(by []line, values []float64) float64 {
 	if !m.begun {
 		m.begun = true
@@ -233,9 +232,9 @@ func (m *tallied) take(at time.Time, t *tally, values []float64) float64 {
 			now := of.value(values)
 			last, known := m.last[of.key]
 			switch {
-			case !known && other: // another row has already counted this
+			case !known && other: // another row has already counted this number
 				last = now
-			case now < last: // a process counts from zero
+			case now < last: // a new process counts from zero
 				last = 0
 			}
 			if !math.IsNaN(now) {

@@ -14,71 +14,71 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// identityRetry is the pause before the metadata endpoints of an engine that did not answer are queried again.
+// identityRetry is the pause before the exporter repeats a query of metadata endpoints that did not answer.
 const identityRetry = time.Minute
 
-// target holds one engine's metrics page and what is known about the engine. After a restart, the exporter learns all
-// of this from the engine again.
+// target is one engine's metrics page, and the exporter's knowledge of the engine. After a restart, the exporter learns
+// all of this from the engine again.
 type target struct {
 	scrape.Fetcher
 	labelling
-	url      string        // for logs; never holds credentials
-	timeout  time.Duration // for one scrape
+	url      string        // for logs; never contains credentials
+	timeout  time.Duration // limit for one scrape
 	config   *settings
 	from     TargetConfig
-	dialects []*Dialect // all known dialects, or the configured one
+	dialects []*Dialect // all known dialects, or only the configured dialect
 	pinned   bool       // the configuration names the dialect
 	log      *slog.Logger
 
 	mu       sync.Mutex
 	flight   *flight
-	reason   string     // last reported, so that only changes are logged
-	detail   string     // the error behind it
-	known    Engine     // from the last metrics page that was understood
+	reason   string     // last logged reason, so that only changes are logged
+	detail   string     // last error
+	known    Engine     // from the last usable metrics page
 	declared []declared // maintenance, from the same metrics page
 	command  []stated   // settings on the command line of the engine's process; replaced, never changed
-	image    string     // of its container
+	image    string     // image of its container
 	changed  []string   // series of llm_engine_config_changed_timestamp_seconds
-	changes  []Change   // the same, for people
+	changes  []Change   // the same changes, for people
 	changeAt []float64
-	// The models that it served, and when each was last seen: series of llm_engine_last_served_timestamp_seconds.
+	// served has when each served model was last seen, by series of llm_engine_last_served_timestamp_seconds.
 	served map[string]time.Time
-	// From the same metrics page, for probes: the objectives that it does not count, and the labels of its engine.
+	// These come from the same metrics page, for probes: the objectives that it does not count, and its engine's labels.
 	uncounted []uncounted
 	whole     [outLabels]string
-	offers    []Offer // nil until a metrics page has been understood
+	offers    []Offer // nil until the first usable metrics page
 
 	run        chan struct{} // contains a token while a scrape runs; guards the fields below
-	abandoned  int           // consecutive scrapes that nobody waited for to the end
+	abandoned  int           // consecutive scrapes that no caller waited for to the end
 	path       string
-	owner      string // owner of the models that the engine lists, once the list has been read
+	owner      string // owner of the models in the engine's list, when the list has been read
 	isOwned    bool
-	composed   []byte // the metrics page that was composed last
-	drains     bool   // /metrics turned out to be a list that reading empties
+	composed   []byte // last composed metrics page
+	drains     bool   // /metrics is a list that reading empties
 	plan       *plan
 	template   *scrape.Template
 	values     []float64 // by index of the series on the metrics page
 	identities map[metrics.Runtime]identified
-	doubted    time.Time // when the identities were last requested again
+	doubted    time.Time // time of the last repeated query of the identities
 	missed     map[absent]float64
 	offGrid    []offGrid           // objectives that have been logged as off the grid
 	unlisted   []string            // outcomes that have been logged as unknown
 	pasts      map[string]*past    // of the units, by their series
 	gone       bool                // the engine did not answer
-	back       time.Time           // when the engine was read again or, if it does not report its start, first read
+	back       time.Time           // when the engine was read again; if it does not report its start, when it was first read
 	planned    time.Time           // when the plan was made
 	pooled     map[string]pooled   // by series
-	recorded   *recorded           // with what the engines of the metrics page run
+	recorded   *recorded           // settings of the engines on the metrics page
 	learners   map[string]*learner // of the units, by a series
 }
 
 type identified struct {
 	Identity
-	retry time.Time // zero once all endpoints have answered
+	retry time.Time // zero when all endpoints have answered
 	asked time.Time
 }
 
-// flight holds one scrape, shared by all scrapers that arrive while it runs.
+// flight is one scrape. All scrapers that arrive while it runs share it.
 type flight struct {
 	done    chan struct{}
 	result  *snapshot
@@ -86,8 +86,8 @@ type flight struct {
 	cancel  context.CancelFunc
 }
 
-// scrape returns a fresh snapshot of the engine and shares a scrape that is already running. A caller who leaves
-// early does not cancel the scrape for other callers, and does not leave it running if nobody waits for it.
+// scrape returns a fresh snapshot of the engine. If a scrape is already running, callers share it. If a caller leaves
+// early, the scrape continues for other callers. If no caller is left, the scrape ends.
 func (t *target) scrape(ctx context.Context) *snapshot {
 	t.mu.Lock()
 	f := t.flight
@@ -123,7 +123,7 @@ func (t *target) scrape(ctx context.Context) *snapshot {
 		}
 	}
 	t.mu.Unlock()
-	return t.silence(scrape.Timeout, 0) // the leaving scraper's timeout; the scrape itself reports the state of the engine
+	return t.silence(scrape.Timeout, 0) // timeout of the scraper that leaves; the scrape itself reports the state of the engine
 }
 
 // collect runs one scrape.
@@ -132,7 +132,7 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	select {
 	case t.run <- struct{}{}:
 		defer func() { <-t.run }()
-	case <-ctx.Done(): // queued behind a scrape that does not end, whose report remains valid
+	case <-ctx.Done(): // it waited for a scrape that does not end; that scrape's report remains valid
 		return t.silence(scrape.Timeout, time.Since(start))
 	}
 	size, err := t.refresh(ctx)
@@ -160,7 +160,7 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	return t.up(size, time.Since(start))
 }
 
-// refresh reads the metrics page, and first locates it if the engine is new.
+// refresh reads the metrics page. If the engine is new, it locates the page first.
 func (t *target) refresh(ctx context.Context) (size int, err error) {
 	switch {
 	case t.path != "":
@@ -185,12 +185,12 @@ func (t *target) use(ctx context.Context, path string) (size int, err error) {
 	return len(body), err
 }
 
-// locate finds the first path that serves an engine's metrics page. Other answers 200, such as the "OK" of a
-// catch-all, do not end the search. /metrics is tried last, and never if the engine identifies itself as an engine
-// that Drains describes.
+// locate finds the first path that serves an engine's metrics page. Other answers with status 200, such as the "OK" of
+// a catch-all, do not end the search. /metrics comes last. It is never tried if the engine identifies itself as an
+// engine that Drains describes.
 func (t *target) locate(ctx context.Context) (size int, err error) {
 	paths := t.candidates()
-	// the most informative error so far
+	// This is the most informative error so far.
 	var said error = &scrape.StatusError{Code: http.StatusNotFound, Message: "no page at " + strings.Join(paths, ", ")}
 	for _, path := range paths {
 		if path == scrape.PlainPath && !t.pinned {
@@ -218,7 +218,7 @@ func (t *target) locate(ctx context.Context) (size int, err error) {
 	return 0, said
 }
 
-// candidates returns the paths at which the metrics page may be.
+// candidates returns the paths that may serve the metrics page.
 func (t *target) candidates() []string {
 	switch {
 	case !t.pinned:
@@ -229,7 +229,7 @@ func (t *target) candidates() []string {
 	return []string{scrape.PlainPath}
 }
 
-// drained describes the engine if reading /metrics would take its data away from other readers.
+// drained describes the engine, if reading /metrics would take data away from other readers.
 func (t *target) drained(ctx context.Context) *Drains {
 	err := t.owned(ctx)
 	for _, d := range t.dialects {
@@ -240,7 +240,7 @@ func (t *target) drained(ctx context.Context) *Drains {
 	return nil
 }
 
-// read stores the metrics page's numbers, and compiles a new plan if more than the numbers has changed.
+// read stores the metrics page's numbers. If more than the numbers has changed, it compiles a new plan.
 func (t *target) read(ctx context.Context, path string, body []byte, contentType string) error {
 	if t.replay(body) && !t.identityDue() && !(t.plan.unproven && time.Since(t.planned) > identityRetry) {
 		return nil
@@ -320,7 +320,7 @@ func (t *target) replay(body []byte) bool {
 	return same
 }
 
-// recognise finds the dialects that the metrics page speaks.
+// recognise finds the dialects of a metrics page.
 func (t *target) recognise(ctx context.Context, path string, page *scrape.Page) ([]*Dialect, error) {
 	if t.pinned {
 		return t.dialects, nil
@@ -328,7 +328,7 @@ func (t *target) recognise(ctx context.Context, path string, page *scrape.Page) 
 	if b := bystanderOf(page, true); b != nil {
 		return nil, b.err()
 	}
-	for _, p := range []*scrape.Page{page, page.Promised()} { // before the first request, the page may have no engine series
+	for _, p := range []*scrape.Page{page, page.Promised()} { // before the first request, there may be no series of engines
 		var found []*Dialect
 		for _, d := range t.dialects {
 			if d.speaks(p) {
@@ -356,7 +356,7 @@ func (t *target) recognise(ctx context.Context, path string, page *scrape.Page) 
 		page.Names())
 }
 
-// supplemented merges a dialect that only accompanies an engine's own dialect into the latter.
+// supplemented merges a dialect that only accompanies an engine's own dialect into the engine's dialect.
 func (t *target) supplemented(found []*Dialect) []*Dialect {
 	engines := slices.DeleteFunc(slices.Clone(found), func(d *Dialect) bool { return d.Supplement })
 	if len(engines) == 0 || len(engines) == len(found) {
@@ -367,7 +367,7 @@ func (t *target) supplemented(found []*Dialect) []*Dialect {
 		if d.Supplement {
 			first.Rows = slices.Concat(first.Rows, d.Rows)
 			first.Labels = slices.Concat(first.Labels, d.Labels)
-			if d.Server != nil { // requests reach the engine through it
+			if d.Server != nil { // requests reach the engine through this server
 				first.Server = d.Server
 			}
 		}
@@ -376,7 +376,7 @@ func (t *target) supplemented(found []*Dialect) []*Dialect {
 	return engines
 }
 
-// identify requests the engine's identity, once per start, and the settings of models that are new on the metrics page.
+// identify requests the engine's identity, once per start. It also requests the settings of new models on the metrics page.
 func (t *target) identify(ctx context.Context, d *Dialect, page *scrape.Page) Identity {
 	known, asked := t.identities[d.Runtime]
 	again := asked && (known.retry.IsZero() || time.Now().Before(known.retry)) && !t.outdated(known)
@@ -384,7 +384,7 @@ func (t *target) identify(ctx context.Context, d *Dialect, page *scrape.Page) Id
 		d.unshown(page, known.shown))) {
 		return known.Identity
 	}
-	if deadline, ok := ctx.Deadline(); ok { // leave time for the metrics page itself
+	if deadline, ok := ctx.Deadline(); ok { // leaves time for the metrics page itself
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
@@ -397,7 +397,7 @@ func (t *target) identify(ctx context.Context, d *Dialect, page *scrape.Page) Id
 	}
 	id.shown = d.models(page)
 	err = errors.Join(err, id.askSettings(ctx, d, get, t.show))
-	if err != nil && t.outdated(known) { // as far as is known, its earlier answers are still valid
+	if err != nil && t.outdated(known) { // the earlier answers are still valid, as far as is known
 		known.asked = time.Now()
 		t.identities[d.Runtime] = known
 		return known.Identity

@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// Version holds an engine release, comparable across the spellings in use: 0.10.2, v0.5.10.post1, 1.3.0rc9, b10406.
+// Version is an engine release. It compares releases in all known spellings: 0.10.2, v0.5.10.post1, 1.3.0rc9, b10406.
 type Version struct {
 	text  string
-	parts []int // major, minor, patch, phase (dev -2, rc -1, release 0, post 1), number within it
+	parts []int // major, minor, patch, phase (dev -2, rc -1, release 0, post 1), number within the phase
 }
 
 var versionPattern = regexp.MustCompile(`^[vb]?(\d+)(?:\.(\d+|x))?(?:\.(\d+|x))?(?:[.-]?(dev|rc|post)\.?(\d+))?`)
 
 var phases = map[string]int{"dev": -2, "rc": -1, "": 0, "post": 1}
 
-// ParseVersion reads a version; ok is false if s contains none.
+// ParseVersion reads a version. ok is false if s contains none.
 func ParseVersion(s string) (v Version, ok bool) {
 	m := versionPattern.FindStringSubmatch(s)
 	if m == nil {
 		return Version{}, false
 	}
 	number := func(s string) int {
-		if s == "x" { // 0.11.x is the last release of a line, in the bounds of a dialect
+		if s == "x" { // in the bounds of a dialect, 0.11.x is the last release of a line
 			return math.MaxInt32
 		}
 		n, _ := strconv.Atoi(s)
@@ -41,12 +41,12 @@ func ParseVersion(s string) (v Version, ok bool) {
 // String returns the version without a leading v or local suffix.
 func (v Version) String() string { return v.text }
 
-// Compare orders versions: the result is negative if v is older than w.
+// Compare orders versions. The result is negative if v is older than w.
 func (v Version) Compare(w Version) int {
 	return slices.CompareFunc(v.parts, w.parts, cmp.Compare[int])
 }
 
-// bracket holds the range of versions that a metrics page can come from. Either end may be unknown.
+// bracket is the range of versions that a metrics page can come from. Both ends may be unknown.
 type bracket struct {
 	min, max       Version
 	hasMin, hasMax bool
@@ -59,7 +59,7 @@ func (b bracket) admits(v Version) bool {
 
 func exactly(v Version) bracket { return bracket{v, v, true, true} }
 
-// narrow restricts the bracket, given that the metrics page has a family that exists from since to until.
+// narrow restricts the bracket. The metrics page has a family that exists from since to until.
 func (b *bracket) narrow(since, until string) {
 	if v, ok := ParseVersion(since); ok && (!b.hasMin || v.Compare(b.min) > 0) {
 		b.min, b.hasMin = v, true
@@ -69,8 +69,8 @@ func (b *bracket) narrow(since, until string) {
 	}
 }
 
-// within reports whether every version of the bracket lies between since and until: only then does the absence of a
-// source count against the metrics page.
+// within reports whether every version of the bracket lies between since and until. Only then is the absence of a
+// source a fault.
 func (b bracket) within(since, until string) bool {
 	if s, ok := ParseVersion(since); ok && (!b.hasMin || b.min.Compare(s) < 0) {
 		return false
@@ -92,7 +92,7 @@ func (b bracket) overlaps(since, until string) bool {
 	return true
 }
 
-// String returns the version, or the bracket as in ">=0.9.2 <=0.10.2"; empty if nothing is known.
+// String returns the version, or a bracket such as ">=0.9.2 <=0.10.2". It is empty if nothing is known.
 func (b bracket) String() string {
 	switch {
 	case b.hasMin && b.hasMax && b.min.Compare(b.max) == 0:

@@ -11,25 +11,24 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// A hanging scheduler no longer writes its gauges, so they show what ran at its last step, or nothing. The HTTP server
-// in front of the scheduler still counts. This file compiles what a metrics page shows about work and progress;
+// A hanging scheduler no longer writes its gauges, so they show the requests of its last step, or nothing. The HTTP
+// server in front of the scheduler still counts. This file compiles what a metrics page shows about work and progress.
 // stall.go keeps the readings.
 
-// Server names the metric of requests in the HTTP server in front of the engine, or in a worker's endpoint. The
-// engine's own gauges may not show these requests. Metrics of the whole server count only if it serves a single model.
+// Server names the metric of requests in the HTTP server in front of the engine, or in a worker's endpoint. The engine's own gauges may not
+// show these requests. Metrics of the whole server count only if the server has a single model.
 type Server struct {
-	// Lacks explains why the metrics page reports nothing about its server, if it does not.
+	// Lacks explains why the metrics page reports nothing about its server. Otherwise it is empty.
 	Lacks string
-	// Active is a gauge of the requests that the server has not answered yet. The scheduler's gauge counts other
-	// requests.
+	// Active is a gauge of the requests that the server has not answered yet. The scheduler's gauge counts other requests.
 	Active Source
-	// Files is a gauge that rises by one with each connection: the open files of the server's process.
+	// Files is a gauge of the open files of the server's process. It rises by one with each connection.
 	Files Source
-	// Answered counts the good answers to requests for tokens. It also rises when a client gives up.
+	// Answered counts the good answers to requests for tokens. It also counts requests whose client gives up.
 	Answered Source
 }
 
-// Source names series of a metrics page. Its name is empty if the metrics page has none.
+// Source names series of a metrics page. If the metrics page has none, its name is empty.
 type Source struct {
 	Name  string
 	Is    scrape.Type
@@ -39,54 +38,54 @@ type Source struct {
 // generates matches the paths at which clients request tokens.
 const generates = "/v1/completions|/v1/chat/completions|/v1/messages|/v1/responses|/generate|/inference/v1/generate"
 
-// unit is a part of an engine that works on its own: a data-parallel rank, or a model as a whole.
+// unit is a part of an engine that works independently: a data-parallel rank, or a model as a whole.
 type unit struct {
 	key      [outLabels]string
-	moves    []line     // change when the unit makes progress; all but those of gauges never fall
+	moves    []line     // counters and gauges that change when the unit makes progress; only gauges may fall
 	good     []line     // answers that ended well
-	bad      []line     // other ends
+	bad      []line     // answers that ended badly
 	load     []line     // requests that run or wait, according to the scheduler
-	waits    []line     // those that wait
-	requests []finished // except those that the engine refused as invalid, which are not work
+	waits    []line     // requests that wait among them
+	requests []finished // ended requests, except those refused as invalid, which are not work
 	firsts   []line     // requests with a first token
 	prompts  prompts
 	times    map[*metrics.Family]timing // durations of requests
-	steps    bool                       // steps are counted
-	perStep  bool                       // tokens are counted as they are made
-	tokens   bool                       // tokens are counted
-	cache    bool                       // the KV cache is shown
-	held     *held                      // counted by the server for this unit alone; nil if the metrics page does not report it
-	progress string                     // name of the unit, as a series of llm_engine_last_progress_timestamp_seconds
-	series   map[*metrics.Family]string // that come from several readings
+	steps    bool                       // the engine counts steps
+	perStep  bool                       // the engine counts tokens when it generates them
+	tokens   bool                       // the engine counts tokens
+	cache    bool                       // the engine shows its KV cache
+	held     *held                      // what the server counts for this unit alone; nil if it is not on the metrics page
+	progress string                     // series of llm_engine_last_progress_timestamp_seconds, which names the unit
+	series   map[*metrics.Family]string // series that come from several readings
 }
 
 // timing holds the number of requests whose duration is known, and the sum of these durations.
 type timing struct{ count, sum []line }
 
-// prompts holds the prompt tokens of an engine, and the cached part of them: in its prefix cache, in a KV connector
-// and in a tier of the KV cache.
+// prompts has the prompt tokens of an engine, and the cached part of them. Tokens may be cached in the prefix cache, in
+// a KV connector, or in a tier of the KV cache.
 type prompts struct {
 	all, own, outside, tiered []line
-	within                    bool // own includes the others
+	within                    bool // own includes the other caches
 }
 
 // finished counts requests that ended.
 type finished struct {
 	line   line
-	served bool // ended well, or given up
+	served bool // ended well, or the client gave up
 }
 
-// held contains what the metrics page shows about the server in front of a model.
+// held has the values that the metrics page shows about the server in front of a model.
 type held struct {
-	active, files, answered []int // series; nil if the metrics page has none
-	connections             bool  // the kernel counts the server's connections, because the metrics page has neither requests nor files
+	active, files, answered []int // series; nil if there are none
+	connections             bool  // the kernel counts the server's connections, because neither requests nor files are on the metrics page
 }
 
-// fromKernel is the source of the connections of a server: see package proc.
+// fromKernel is the source of the number of a server's connections: see package proc.
 const fromKernel = "/proc/PID/net/tcp"
 
 // server returns the requests in the server for a model, and their source. If there are several models, only series
-// with their names show a model's requests.
+// with a model's name show this model's requests.
 func (c *compiler) server(d *Dialect, of [outLabels]string, sole bool) (h *held, from Source) {
 	switch s := d.Server; {
 	case s == nil:
@@ -110,7 +109,7 @@ func (c *compiler) server(d *Dialect, of [outLabels]string, sole bool) (h *held,
 	return nil, Source{}
 }
 
-// works adds an output line to the unit that it describes.
+// works adds an output line to the unit that the line describes.
 func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metrics.Counted, l line) {
 	if role := out[outRole]; role == metrics.GatewayRole || role == metrics.KVCacheRole {
 		return
@@ -157,7 +156,7 @@ func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metr
 }
 
 // begun adds to a unit the first tokens of answers that are not streamed. No user waited for these tokens, but their
-// requests have not ended without a token.
+// requests must not count as ended without a token.
 func (c *compiler) begun(d *Dialect, r *Row, out [outLabels]string) {
 	i := slices.IndexFunc(c.working, func(u unit) bool { return u.key == unitOf(out) })
 	rest := line{family: r.To, text: c.text(r.To.Name+"_count", out) + " not streamed", recipe: plain}
@@ -196,7 +195,7 @@ func (c *compiler) prompts(key [outLabels]string, to *metrics.Family, l line) {
 	c.prompted[key] = p
 }
 
-// held returns how many prompt tokens were in caches. A KV connector also counts tokens from its tiers.
+// held returns how many prompt tokens were in caches. The tokens of a KV connector include those from its tiers.
 func (p *prompts) held(sum func([]line) float64) float64 {
 	own, others := sum(p.own), max(sum(p.outside), sum(p.tiered))
 	if p.within {
@@ -205,7 +204,7 @@ func (p *prompts) held(sum func([]line) float64) float64 {
 	return own + others
 }
 
-// unitOf returns the labels of the unit that a series is about.
+// unitOf returns the labels of the unit of a series.
 func unitOf(out [outLabels]string) [outLabels]string {
 	for _, name := range metrics.DetailLabels {
 		out[outIndex(name)] = ""
@@ -230,7 +229,7 @@ func (u *unit) took(more map[*metrics.Family]timing) {
 	}
 }
 
-// units completes the units of a dialect: an engine with several ranks also has a unit for all ranks.
+// units completes the units of a dialect. An engine with several ranks also has a unit for all ranks together.
 func (c *compiler) units(d *Dialect) []unit {
 	for of, p := range c.prompted {
 		p.within = d.TiersInHits
@@ -279,7 +278,7 @@ func (c *compiler) units(d *Dialect) []unit {
 	return all
 }
 
-// name gives a unit, which may be a rank or the sum of all ranks, each series for which its metrics page has enough data.
+// name names the series of a unit for which the metrics page has enough data. The unit may be a rank, or the sum of all ranks.
 func (c *compiler) name(u *unit, sum bool) {
 	u.progress, u.series, u.prompts = c.text(metrics.EngineLastProgress.Name, u.key), map[*metrics.Family]string{}, c.prompted[u.key]
 	give := func(has bool, of ...*metrics.Family) {
@@ -296,7 +295,7 @@ func (c *compiler) name(u *unit, sum bool) {
 	give(len(u.waits) > 0 && len(u.good) > 0, metrics.EngineCold)
 }
 
-// nameWhole gives an engine the series that all its ranks share.
+// nameWhole names the series that all ranks of an engine share.
 func (c *compiler) nameWhole(u *unit, key [outLabels]string) {
 	timed := func(f *metrics.Family) bool { return len(u.times[f].sum) > 0 }
 	u.prompts = prompts{}
@@ -320,7 +319,7 @@ func (c *compiler) nameWhole(u *unit, key [outLabels]string) {
 	}
 }
 
-// atLeast explains a number of requests in flight that is derived from connections.
+// atLeast explains a number of requests in flight that comes from connections.
 const atLeast = "a lower bound: requests that run or wait or, if more, connections beyond those that were open while the engine made progress"
 
 // together sums up the units of one engine.
@@ -342,8 +341,8 @@ func sameReplica(a, b [outLabels]string) bool {
 	return a[outModel] == b[outModel] && a[outReplica] == b[outReplica]
 }
 
-// series returns the places of a source's series on the metrics page, or of the series about one replica; none if
-// series of another server are among them.
+// series returns the places of a source's series on the metrics page, or only those about one replica. If some of the
+// series belong to another server, it returns none.
 func (c *compiler) series(d *Dialect, s Source, of *[outLabels]string) (places []int) {
 	f := c.page.Find(s.Name, s.Is)
 	if s.Name == "" || f == nil {
@@ -363,7 +362,7 @@ func (c *compiler) series(d *Dialect, s Source, of *[outLabels]string) (places [
 	return places
 }
 
-// addUp adds up series of a metrics page. NaN means that there is none.
+// addUp adds up series of a metrics page. NaN means that there are none.
 func addUp(of []int, values []float64) float64 {
 	if len(of) == 0 {
 		return math.NaN()

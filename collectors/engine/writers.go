@@ -7,11 +7,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// engineFormat lists the known deviations of all dialects' servers from the text format: a metrics page is read
+// engineFormat lists the known deviations of all dialects' servers from the text format, because a metrics page is read
 // before its server is known.
 var engineFormat = scrape.Format{Repair: repairAll, Restore: restoreAll, Refusal: refusedBy, Paths: pagePaths}
 
-// pagePaths lists the paths at which engines serve their metrics pages, without a slash at the end. plainPath is tried last: see locate.
+// pagePaths lists the paths at which engines serve their metrics pages, without a slash at the end. plainPath comes last: see locate.
 var pagePaths = func() (all []string) {
 	for _, d := range builtin {
 		for _, path := range d.Paths {
@@ -23,7 +23,7 @@ var pagePaths = func() (all []string) {
 	return append(all, scrape.PlainPath)
 }()
 
-// repairAll undoes the known mistakes of all engines.
+// repairAll corrects the known mistakes of all engines.
 func repairAll(body []byte) (_ []byte, err error) {
 	for _, d := range builtin {
 		if d.Repair != nil {
@@ -35,7 +35,7 @@ func repairAll(body []byte) (_ []byte, err error) {
 	return body, nil
 }
 
-// restoreAll gives the families of any engine the names that it writes itself.
+// restoreAll restores the names that an engine itself gives its families.
 func restoreAll(byName map[string]*scrape.Family) {
 	for _, d := range builtin {
 		if d.Restore != nil {
@@ -44,7 +44,7 @@ func restoreAll(byName map[string]*scrape.Family) {
 	}
 }
 
-// refusedBy returns the reason that some engine has for an answer other than 200; empty if no engine has one.
+// refusedBy returns an engine's reason for an answer other than 200. It is empty if no engine has a reason.
 func refusedBy(status int, kind, message string) string {
 	for _, d := range builtin {
 		if d.Refusal != nil {

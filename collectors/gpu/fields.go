@@ -370,7 +370,7 @@ func (d *nvmlDevice) takeField(s *sheet, f *field, v nvml.FieldValue, err error)
 	s.add(f.to, value, f.labels...)
 }
 
-// field returns the last answer for a field, and whether there is one.
+// field returns the last answer for a field, and whether there was an answer.
 func (d *nvmlDevice) field(id uint32) (float64, bool) {
 	v, ok := d.values[fieldID{id: id}]
 	return number(v), ok
