@@ -184,7 +184,7 @@ func preempting(window time.Duration, m ...*promql.Matcher) promql.Expr {
 }
 
 // awaited returns the number of adapters that requests need at each replica that swaps. The label reason has the
-// adapter with the most running requests.
+// adapter that was requested most often.
 func awaited() promql.Expr {
 	used := promql.Max(append([]string{metrics.LabelLora}, replicaLabels...),
 		promql.Over("changes", promql.Vector(metrics.LoraRequested), pageWindow))

@@ -160,7 +160,7 @@ func goneClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "came_back", Runbook: "LLMEngineDown", Delays: Failures, Unit: Count,
-			Says:  "{engine} was gone within the last five minutes",
+			Says:  "{engine} was gone or restarted in the last five minutes",
 			Query: cameBack(),
 		},
 		{ // this fault stops the engine
@@ -213,7 +213,7 @@ func wayClues() []Clue {
 		},
 		{
 			Branch: Memory, Name: "adapters", Runbook: "BranchAdapterLatency", Delays: FirstToken, Unit: Count,
-			Says:  "Requests at {engine} need {value} adapters, more than fit, most often {reason}",
+			Says:  "Requests at {engine} need {value} adapters, and not all fit; most ask for {reason}",
 			Query: one(awaited()),
 		},
 	}

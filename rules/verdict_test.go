@@ -314,7 +314,7 @@ func TestVerdict(t *testing.T) {
 		{"engine. Each token takes 4 times as long as the load explains.", slo.Availability, false, // and the queue fails some
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue, r.fails = 0.08, 24, 40, 0.24, 0.3 }},
 		{
-			"memory. Requests at p1 need 6 adapters, more than fit, most often sql.", slo.Availability, true,
+			"memory. Requests at p1 need 6 adapters, and not all fit; most ask for sql.", slo.Availability, true,
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 30, 0.24, 6 },
 		},
 		{"queueing. More requests wait or are refused (120) than run.", slo.TTFT, false, // each step computes more prompt tokens
@@ -354,10 +354,10 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) { r.started, r.requests, r.waiting, r.queue = onset, 1800, 40, 0.24 },
 		},
 		{
-			"memory. Requests at p1 need 6 adapters, more than fit, most often sql.", slo.TTFT, true,
+			"memory. Requests at p1 need 6 adapters, and not all fit; most ask for sql.", slo.TTFT, true,
 			func(r *replica) { r.started, r.ttft, r.waiting, r.adapters = onset, 0.8, 12, 6 },
 		},
-		{"memory. Requests at p1 need 6 adapters, more than fit, most often sql.", slo.TTFT, true, // this holds the requests back
+		{"memory. Requests at p1 need 6 adapters, and not all fit; most ask for sql.", slo.TTFT, true, // this holds the requests back
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 9, 0.24, 6 }},
 		{"prefill. The prefix cache hit ratio is 10% of its usual value.", slo.TTFT, false, // a failing gateway does not make requests late
 			func(r *replica) { r.hits, r.unreached, r.queue = 0.06, 0.3, 0.2 }},
@@ -491,7 +491,7 @@ func TestVerdictEarly(t *testing.T) {
 					r.gatewayTTFT = 40, 1.2
 			}}},
 		"but one of them started again": {
-			"engine. p1 was gone within the last five minutes.",
+			"engine. p1 was gone or restarted in the last five minutes.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) {
 				r.started,
 					r.waiting = onset, 40
@@ -568,7 +568,7 @@ func TestVerdictEarly(t *testing.T) {
 			}},
 		},
 		"and fails for an engine that was gone": {
-			"engine. p1 was gone within the last five minutes.",
+			"engine. p1 was gone or restarted in the last five minutes.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) {
 				r.unreached,
 					r.minutes = 0.2, 2
@@ -649,7 +649,7 @@ func TestVerdictEarly(t *testing.T) {
 			}},
 		},
 		"and its engines are gone with their pods": {
-			"engine. p1 was gone within the last five minutes.",
+			"engine. p1 was gone or restarted in the last five minutes.",
 			trouble{signal: slo.Availability, replicas: 1, role: metrics.GatewayRole, after: 2 * time.Minute, breaks: func(r *replica) {
 				r.unreached,
 					r.evicted = 1, true

@@ -180,7 +180,7 @@ func TestHangThatNoGaugeShows(t *testing.T) {
 func TestGoneAndBack(t *testing.T) {
 	v := one(t, started.Add(time.Hour), 30*time.Second, gone, captured(t, "vllm-0.32-healthy"))
 	if v.Health != triage.Degraded || v.Model != "tiny" || v.Branch != rules.Engine ||
-		!strings.HasSuffix(v.Says, "was gone within the last five minutes") {
+		!strings.HasSuffix(v.Says, "was gone or restarted in the last five minutes") {
 		t.Errorf("%s %s: %s %q", v.Model, v.Health, v.Branch, v.Says)
 	}
 }
@@ -437,7 +437,7 @@ llm_engine_requests_total{runtime="litellm",namespace="prod",pod="g-0",server="1
 		{n.page(), restarted},
 	} {
 		v := judge(t, r.before+gateway(0), r.after+gateway(50), nil)[0]
-		if v.Branch != rules.Engine || !strings.HasSuffix(v.Says, "was gone within the last five minutes") || len(v.Also) == 0 ||
+		if v.Branch != rules.Engine || !strings.HasSuffix(v.Says, "was gone or restarted in the last five minutes") || len(v.Also) == 0 ||
 			v.Also[0].Clue != "gateway_fails" {
 			t.Errorf("%s %q, also %+v", v.Branch, v.Says, v.Also)
 		}

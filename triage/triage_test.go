@@ -559,13 +559,13 @@ func TestPodsGone(t *testing.T) {
 			series = `ALERTS{alertname="LLMErrorBudgetFastBurn",alertstate="firing",namespace="prod",model_name="m",slo="availability"} 1`
 		case strings.Contains(query, `clue="came_back"`):
 			series = `model:llm_suspect:strength{namespace="prod",model_name="m",pod="p-0",branch="engine",clue="came_back",delays="failures",` +
-				`order="08",runbook="LLMEngineDown",says="{engine} was gone within the last five minutes",unit="count"} 1`
+				`order="08",runbook="LLMEngineDown",says="{engine} was gone or restarted in the last five minutes",unit="count"} 1`
 		}
 		recorded, err := triage.Parse([]byte(series), t0)
 		return recorded.Series, err
 	}
 	v := judge(t, page, page, past)
-	if len(v) != 1 || v[0].Model != "m" || v[0].Branch != rules.Engine || v[0].Says != "p-0 was gone within the last five minutes" {
+	if len(v) != 1 || v[0].Model != "m" || v[0].Branch != rules.Engine || v[0].Says != "p-0 was gone or restarted in the last five minutes" {
 		t.Errorf("%+v", v)
 	}
 }

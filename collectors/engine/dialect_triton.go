@@ -248,7 +248,7 @@ func modelsOf(families ...string) func(*scrape.Page, Identity) func(string) stri
 	}
 }
 
-// leads reports whether a model calls one of the models in to, directly or through other models.
+// leads reports whether a model calls, directly or through other models, a model of the set to.
 func leads(chains map[string]Chain, model string, to, seen map[string]bool) bool {
 	if seen[model] {
 		return false

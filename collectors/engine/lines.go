@@ -316,8 +316,8 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count, recipe: counts})
 }
 
-// stage adds the plain counters of a histogram. If two histograms measure the same stage, stage uses the first
-// histogram that has both sum and count.
+// stage adds the counters of a stage, which repeat the sum and the count of a histogram. If two histograms measure the same
+// stage, stage uses the first histogram that has both sum and count.
 func (c *compiler) stage(to *metrics.Family, out [outLabels]string, count, total []term, scale metrics.Scale) {
 	stage, sum := to.Stage()
 	if stage == "" || total == nil && stage == metrics.StageNextToken {
