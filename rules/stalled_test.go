@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -14,15 +15,6 @@ import (
 // TestHangingEnginesAreExplainedAlone checks that the page of each hanging engine has the cause that its own metrics show, not the
 // cause of another engine of its model.
 func TestHangingEnginesAreExplainedAlone(t *testing.T) {
-	content, err := rules.Encode(rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := rulesim.New(content)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = sim.Close() })
 	const full, hangs, fuller = "llama-0", "llama-1", "llama-2"
 	engines := []struct {
 		pod                       string
@@ -45,15 +37,7 @@ func TestHangingEnginesAreExplainedAlone(t *testing.T) {
 			of(metrics.EngineStalled, e.standsFor*max(0, at-10*time.Minute).Seconds())
 		}
 	}}
-	pages := map[string]string{}
-	sim.OnAlert = func(_ time.Time, a rulesim.Alert) {
-		if a.Name == rules.EngineStalled.Name {
-			pages[a.Labels.Get(metrics.LabelPod)] = a.Annotations.Get("split")
-		}
-	}
-	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(20*time.Minute), scrapeEvery, w.scrape); err != nil {
-		t.Fatal(err)
-	}
+	pages := w.splits(t, rules.EngineStalled, 20*time.Minute)
 	for pod, want := range map[string]string{
 		full: "Look first at: memory. The KV cache of " + full, hangs: "Look first at: engine. ",
 		fuller: "Look first at: memory. The KV cache of " + fuller,
@@ -62,4 +46,52 @@ func TestHangingEnginesAreExplainedAlone(t *testing.T) {
 			t.Errorf("%s: the page begins with %q, want %q", pod, pages[pod], want)
 		}
 	}
+}
+
+// TestAnOutageThatACrashLoopCausesSaysSo checks that the page of a model without an engine names the restarts that led to it.
+func TestAnOutageThatACrashLoopCausesSaysSo(t *testing.T) {
+	w := &world{objectives: slo.Defaults(), extra: func(at time.Duration, emit rulesim.Emit) {
+		engine := func(f *metrics.Family, value float64, more ...string) {
+			emit(series(f.Name, append([]string{metrics.LabelPod, "llama-0", metrics.LabelServer, "llama-0:8000"}, more...)...), value)
+		}
+		ofModel := []string{metrics.LabelRuntime, "vllm", metrics.LabelModel, "llama", metrics.LabelNamespace, "prod", metrics.LabelVersion, "0.32.0"}
+		minute := int(at.Minutes())
+		engine(metrics.EngineRestarts, float64(min(4, minute/6)), metrics.LabelNamespace, "prod")
+		if minute%6 == 5 || minute > 24 {
+			engine(metrics.EngineUp, 0, metrics.LabelNamespace, "prod", metrics.LabelReason, "unreachable")
+			engine(metrics.EngineLastServed, float64(rulesim.Epoch.Unix())+24*60, ofModel...)
+			return
+		}
+		engine(metrics.EngineUp, 1, metrics.LabelNamespace, "prod")
+		engine(metrics.EngineInfo, 1, ofModel...)
+	}}
+	const want = "Look first at: engine. llama-0 restarted 4 times within six hours."
+	if page := w.splits(t, rules.ModelDown, 32*time.Minute)["llama"]; !strings.HasPrefix(page, want) {
+		t.Errorf("the page begins with %q, want %q", page, want)
+	}
+}
+
+// splits simulates the world under all rules, and returns what the last firing of an alert says of each pod or, without a pod, of
+// each model.
+func (w *world) splits(t *testing.T, of *rules.Alert, d time.Duration) map[string]string {
+	t.Helper()
+	content, err := rules.Encode(rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := rulesim.New(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sim.Close() })
+	said := map[string]string{}
+	sim.OnAlert = func(_ time.Time, a rulesim.Alert) {
+		if a.Name == of.Name {
+			said[cmp.Or(a.Labels.Get(metrics.LabelPod), a.Labels.Get(metrics.LabelModel))] = a.Annotations.Get("split")
+		}
+	}
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(d), scrapeEvery, w.scrape); err != nil {
+		t.Fatal(err)
+	}
+	return said
 }
