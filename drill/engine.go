@@ -27,6 +27,12 @@ type Serving struct {
 	ShowsQueue bool    // the server counts waiting requests, even while the core hangs
 	Alternates bool    // after a step that admits requests, the next step admits none
 	Adapters   int     // --max-loras: adapters that fit into a batch; 0 means that none is served
+	Graphs     int     // largest batch that has a CUDA graph; 0 means that there is no limit
+	// Eager is how much longer the CPU's part of a step takes if the batch has no CUDA graph. The GPU idles meanwhile.
+	Eager time.Duration
+	// Reserve is the number of tokens of its answer for which a request must have room in the KV cache before it runs, as with
+	// TensorRT-LLM's GUARANTEED_NO_EVICT. The room is only promised, and does not count as used. 0 means none.
+	Reserve int
 	// NoPrefixCache is --no-enable-prefix-caching: every prompt is computed completely.
 	NoPrefixCache bool
 	// KVCacheDtype is --kv-cache-dtype: fp8 needs half the memory. Empty means auto, the type of the weights'
@@ -388,7 +394,7 @@ func (e *Engine) step() {
 			deferred++
 			continue
 		}
-		if !e.reserve(r, r.fetched+min(r.todo, budget)) {
+		if !e.promises(r) || !e.reserve(r, r.fetched+min(r.todo, budget)) {
 			break
 		}
 		swapping += e.load(r)
@@ -412,7 +418,7 @@ func (e *Engine) step() {
 		tokens += e.Draft * len(e.running)
 	}
 	took := time.Duration(e.stepSeconds(tokens, context, attended, drafted, e.Clock) * e.Slow * float64(time.Second))
-	e.now += took + e.Starved + e.Lag + swapping
+	e.now += took + e.Starved + e.Lag + e.launching() + swapping
 	e.CPUWait += e.Starved
 	e.busy += took
 	e.unreported = false
@@ -490,6 +496,26 @@ func (e *Engine) reserve(r *Request, tokens int) bool {
 	e.used += need
 	r.held += tokens
 	return true
+}
+
+// promises reports whether the KV cache has room for a request and all running requests, each with an answer of Reserve tokens.
+func (e *Engine) promises(r *Request) bool {
+	if e.Reserve == 0 {
+		return true
+	}
+	need := blocks(int(r.Prompt) + e.Reserve)
+	for _, q := range e.running {
+		need += blocks(int(q.Prompt) + e.Reserve)
+	}
+	return need <= e.total
+}
+
+// launching returns how much longer the CPU launches the kernels of a step if the batch has no CUDA graph.
+func (e *Engine) launching() time.Duration {
+	if e.Graphs == 0 || len(e.running) <= e.Graphs {
+		return 0
+	}
+	return e.Eager
 }
 
 // preempt takes the blocks of the request that was scheduled last. That request starts again at the head of the queue.

@@ -17,6 +17,8 @@ type Gateway interface {
 	Arrived()
 	// Answered counts a request that the gateway answers itself.
 	Answered(status int)
+	// Limited counts a request that the gateway refuses with 429, before it picks an engine, because too many are open.
+	Limited()
 	// Before returns an observer in front of the engine at a host. It counts the engine's answers, and passes all events on.
 	Before(o Observer, host string) Observer
 	// Tries reports whether the gateway would now send a request to the engine at a host. If it tries no engine, NoneLeft
@@ -95,6 +97,9 @@ func (l *LiteLLM) Arrived() {}
 
 // Answered implements Gateway.
 func (l *LiteLLM) Answered(status int) { l.answer(litellmNone, strconv.Itoa(status)) }
+
+// Limited implements Gateway.
+func (l *LiteLLM) Limited() { l.Answered(http.StatusTooManyRequests) }
 
 // answer counts an answer of a deployment.
 func (l *LiteLLM) answer(host, status string) {

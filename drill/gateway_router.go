@@ -75,6 +75,13 @@ func (s *SGLangRouter) Answered(status int) {
 	s.fail(status, code)
 }
 
+// Limited implements Gateway, with --max-concurrent-requests. The server refuses the request, so the router never gets it.
+func (s *SGLangRouter) Limited() {
+	s.received.Inc()
+	s.responses.WithLabelValues(strconv.Itoa(http.StatusTooManyRequests), "").Inc()
+	s.took.Observe(smgHeader.Seconds())
+}
+
 // fail counts a failure after all retries. A failure of the worker itself has no code.
 func (s *SGLangRouter) fail(status int, code string) {
 	s.exhausted.Inc()

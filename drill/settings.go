@@ -105,6 +105,9 @@ func (p Profile) serverInfo() map[string]any {
 	if p.MaxQueue > 0 { // --max-queued-requests (srt/server_args.py)
 		args["max_queued_requests"] = p.MaxQueue
 	}
+	if p.Graphs > 0 {
+		args["cuda_graph_max_bs"] = p.Graphs
+	}
 	if p.Draft > 0 {
 		args["speculative_algorithm"], args["speculative_num_draft_tokens"] = "EAGLE3", p.Draft
 	}

@@ -92,6 +92,8 @@ type World struct {
 	// forwarding them to an engine.
 	GatewayFails  float64
 	GatewayStatus int
+	// GatewayRefuses is the share of requests that the gateway refuses with 429, because as many are open as it allows at once.
+	GatewayRefuses float64
 	// GatewayLag is how long the gateway works on each request before it forwards the request.
 	GatewayLag time.Duration
 	// PassesPrefill makes the router send each request to a decode engine at once, past the prefill engines.
@@ -127,6 +129,9 @@ type Replica struct {
 	Down bool
 	// Gone means that the pod does not exist, so the exporter has no such target.
 	Gone bool
+	// Unreachable means that the gateway cannot connect to the engine's port, although the exporter can, as with a network
+	// policy.
+	Unreachable bool
 	// Misses makes reads of the engine's metrics time out during one of every Misses half minutes.
 	Misses int
 	// Profile configures the engine when it starts.
@@ -337,6 +342,7 @@ func (w *World) Heal(loading time.Duration) {
 	w.ExporterDown, w.NodeDown, w.ManagerDead, w.Idle, w.Hold, w.GatewayDead, w.GatewayBuffers, w.Mismatched, w.ProbesFail = false, false,
 		false, false, false, false, false, false, false
 	w.Favours, w.FavoursDecode, w.GatewayFails, w.GatewayStatus, w.GatewayLag, w.PassesPrefill = 0, 0, 0, 0, 0, false
+	w.GatewayRefuses = 0
 	for i, r := range w.Replicas {
 		of := well.Replicas[i]
 		anew := r.Down || r.Gone || r.GPU.Lost || r.GPU.Stuck || r.Engine.Wedged || r.Engine.Broken ||
@@ -344,7 +350,7 @@ func (w *World) Heal(loading time.Duration) {
 			r.Profile.NoPrefixCache != of.Profile.NoPrefixCache ||
 			r.Engine.Slow != 1 && r.Runtime == metrics.Ollama || r.Engine.Leak > 0
 		of.Profile.Started, of.Profile.Descriptors = r.Profile.Started, r.Profile.Descriptors
-		r.Profile, r.Pod, r.Misses = of.Profile, of.Pod, 0
+		r.Profile, r.Pod, r.Misses, r.Unreachable = of.Profile, of.Pod, 0, false
 		r.Engine.Serving, r.Engine.Slow, r.Engine.Starved, r.Engine.Lag, r.Engine.ShowsIdle = of.Profile.Serving, 1, 0, 0, false
 		r.Engine.Preparing = 0
 		g := r.GPU
@@ -448,6 +454,10 @@ func (f Fleet) gateway() metrics.Runtime { return cmp.Or(f.Gateway, metrics.Lite
 // pass returns the replica to which the gateway sends a request. If the gateway itself answers, pass returns the
 // status. The gateway notices a closed port only when it sends a request.
 func (w *World) pass(now time.Duration) (to *Replica, status int) {
+	if w.GatewayRefuses > 0 && w.random.Float64() < w.GatewayRefuses {
+		w.gateway.Limited()
+		return nil, http.StatusTooManyRequests
+	}
 	w.gateway.Arrived()
 	if w.gatewayFails() {
 		status = cmp.Or(w.GatewayStatus, http.StatusBadGateway)
@@ -462,7 +472,7 @@ func (w *World) pass(now time.Duration) (to *Replica, status int) {
 			continue
 		}
 		w.next = n
-		if !r.Down {
+		if !r.Down && !r.Unreachable {
 			return r, http.StatusOK
 		}
 		if status = w.gateway.Refused(r.Host, now); status != 0 {
