@@ -30,7 +30,7 @@ const (
 	settled = 16 * time.Minute  // time between a page and a second fault
 )
 
-// objectives returns the objectives of the plays. Two thresholds are wider than the defaults. On one core of a CPU, the
+// objectives returns the objectives of the plays. Three thresholds are wider than the defaults. On one core of a CPU, the
 // prompt of another request delays a token by more than 50 ms. With -slack, or on a slow machine, these thresholds are
 // even wider.
 func objectives() string {
