@@ -37,6 +37,8 @@ var (
 		"Requests waiting on all replicas, a signal for autoscaling.", perModel)
 	RecordedReplicas = recorded(Sum, "model:llm_engine_replicas:count",
 		"Replicas that report a batch.", perModel)
+	RecordedReplicasByRole = recorded(Never, "model:llm_engine_replicas:by_role",
+		"Replicas of a model that report a batch, by role.", perModel, with(LabelRole), suspects)
 	RecordedKVCacheUsage = recorded(Max, "model:llm_engine_kv_cache_usage_ratio:max",
 		"Share of the KV cache in use on the fullest replica.", perModel)
 	RecordedModelGPUs = recorded(Sum, "model:llm_engine_gpus:count",

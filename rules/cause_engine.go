@@ -552,16 +552,19 @@ func shows() promql.Expr {
 	return promql.Or(promql.Vector(metrics.EngineUp), promql.Vector(metrics.GPUUp))
 }
 
-// fewerReplicas returns the share of each model's usual replicas that serve it now. The usual replicas are those of
-// twenty minutes ago. If an exporter is gone, its models are left out, because their engines may serve.
+// replicasByRole counts the replicas of each role of a model.
+func replicasByRole() promql.Expr {
+	return promql.CountBy(inRole(modelLabels), promql.Max(inRole(replicaLabels), promql.Vector(metrics.RequestsRunning, computes)))
+}
+
+// fewerReplicas returns the share of each model's usual replicas that serve it now. The usual number is that of most of the last
+// hour: a few more replicas during a rollout do not count. If an exporter is gone, its models are left out, because their engines
+// may serve.
 func fewerReplicas() promql.Expr {
-	replicas := func(ago time.Duration) promql.Expr {
-		all := promql.Offset(promql.Vector(metrics.RequestsRunning, computes), ago)
-		return promql.CountBy(inRole(modelLabels), promql.Max(inRole(replicaLabels), all))
-	}
+	now := promql.Vector(metrics.RecordedReplicasByRole)
+	usual := promql.QuantileOver(0.75, now, hour)
 	unknown := promql.Unless(servedWithin(causeWindow), shows(), promql.On(asker...))
-	usual := replicas(20 * minute)
-	left := promql.Min(modelLabels, promql.Div(promql.Or(replicas(0), times(0, usual)), usual))
+	left := promql.Min(modelLabels, promql.Div(promql.Or(now, times(0, usual)), usual))
 	return promql.Unless(below(left, 0.75), promql.CountBy(modelLabels, unknown))
 }
 

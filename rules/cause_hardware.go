@@ -15,7 +15,7 @@ var (
 	GPUFailed = &Alert{
 		Name:        "LLMGPUFailed",
 		Branch:      Hardware,
-		Expr:        failed(),
+		Expr:        promql.Unless(failed(), freed(), promql.On(onGPULabels()...)),
 		Severity:    slo.Page,
 		Scope:       []string{metrics.LabelGPUUUID, metrics.LabelReason},
 		Explains:    []*Alert{FastBurn, SlowBurn},
@@ -28,7 +28,7 @@ var (
 	GPUNeedsService = &Alert{
 		Name:      "LLMGPUNeedsService",
 		Branch:    Hardware,
-		Expr:      promql.Or(judged(metrics.AnswerService), persistenceOff()),
+		Expr:      firstOf(judged(metrics.AnswerService), judged(metrics.AnswerFailed), persistenceOff()),
 		Severity:  slo.Ticket,
 		For:       5 * minute,
 		Scope:     []string{metrics.LabelGPUUUID, metrics.LabelReason},
@@ -159,6 +159,15 @@ func failed() promql.Expr {
 	return firstOf(judged(metrics.AnswerFailed),
 		promql.And(promql.Max(slices.Concat(told, gpuLabels), firing(metrics.AnswerFailed)),
 			promql.And(firing("LLMModelOnFailedGPU"), firing(ModelDown.Name), promql.On(modelLabels...)), promql.On(onGPULabels()...)))
+}
+
+// freed returns each GPU that no engine uses: all engines that used the GPU within the hour have left their nodes. An engine that
+// died has not left.
+func freed() promql.Expr {
+	used := promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour)
+	left, onPage := promql.Vector(metrics.EngineLeft), promql.On(pageLabels...)
+	return promql.Unless(promql.CountBy(onGPULabels(), promql.And(used, left, onPage)),
+		promql.CountBy(onGPULabels(), promql.Unless(used, left, onPage)))
 }
 
 // persistenceOff returns each GPU that the driver released repeatedly. The verdict does not cover this, because a

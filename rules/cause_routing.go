@@ -252,8 +252,8 @@ func failsFive(windows []time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Or(shares[0], shares[1:]...)
 }
 
-// failsAlone returns the share of a replica's requests that fail, if the other replicas of its model together fail less than a tenth
-// of that, both within ten minutes and within the last two.
+// failsAlone returns the share of a replica's requests that fail, if it is more than a twentieth, and the other replicas of its model
+// together fail less than a tenth of that, both within ten minutes and within the last two.
 func failsAlone() promql.Expr {
 	others := func(outcomes *promql.Matcher, window time.Duration) promql.Expr {
 		in := promql.Rate(promql.Vector(metrics.Requests, outcomes), window)
@@ -264,7 +264,7 @@ func failsAlone() promql.Expr {
 		return times(10, promql.Div(others(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes), window), all))
 	}
 	fails := promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, promql.Eq(metrics.LabelRole, "")))
-	return promql.Gt(promql.Gt(fails, few(causeWindow)), few(recentWindow))
+	return promql.Gt(promql.Gt(above(fails, 0.05), few(causeWindow)), few(recentWindow))
 }
 
 // hotReplica returns the share of a model's requests that arrive at a replica with a queue. Another replica of its role must have no queue,
@@ -296,7 +296,8 @@ func onTheWay(window time.Duration) promql.Expr {
 // probedLate returns how much later first tokens of synthetic requests are at a gateway than at the engines of its model, if the
 // difference is most of their time.
 func probedLate() promql.Expr {
-	took, engines := promql.Max(placeLabels, promql.Vector(metrics.ProbeRecentFirstToken)), promql.Max(atPage, promql.Vector(metrics.EngineInfo))
+	took := promql.Max(placeLabels, promql.Vector(metrics.ProbeRecentFirstToken))
+	engines := promql.Max(atPage, promql.Vector(metrics.EngineInfo))
 	direct := promql.Avg(namedModel, promql.And(took, engines, promql.On(atPage...)))
 	late := promql.Sub(promql.Unless(took, engines, promql.On(atPage...)), direct, promql.On(namedModel...).ManyToOne())
 	return promql.Max(modelLabels, withNamespace(promql.Gt(late, promql.Call("clamp_min", direct, promql.Num(0.1)),

@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,5 +50,48 @@ func TestFewRequestsFail(t *testing.T) {
 				t.Errorf("role %q, after %s: %v (%v), want %d", role, at, found, err, want)
 			}
 		}
+	}
+}
+
+// TestAReplicaThatFailsAlone checks that a replica is named for a share of failures that its peers do not have, whatever the share,
+// unless it is too small to explain an incident.
+func TestAReplicaThatFailsAlone(t *testing.T) {
+	groups := []rules.Group{group(t, rules.Options{}, "llm-replica-pace")}
+	for _, g := range rules.Groups(rules.Options{}) {
+		if strings.HasPrefix(g.Name, "llm-suspects") {
+			groups = append(groups, g)
+		}
+	}
+	for name, c := range map[string]struct {
+		own, peers float64 // share of failures
+		named      int
+	}{
+		"a quarter":             {0.25, 0, 1},
+		"all, peers a few":      {1, 0.02, 1},
+		"a quarter, peers less": {0.25, 0.1, 0},
+		"three in a thousand":   {0.003, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim, ended := newSim(t, groups...), map[string]float64{}
+			if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(20*time.Minute), scrapeEvery, func(_ time.Time, emit rulesim.Emit) {
+				for _, pod := range []string{"p0", "p1", "p2", "p3"} {
+					failing := c.peers
+					if pod == "p1" {
+						failing = c.own
+					}
+					for outcome, share := range map[metrics.Outcome]float64{metrics.OutcomeStop: 1 - failing, metrics.OutcomeError: failing} {
+						ended[pod+string(outcome)] += 1200 * share
+						emit(series(metrics.Requests.Name, metrics.LabelModel, "m", metrics.LabelPod, pod, metrics.LabelServer, pod, metrics.LabelOutcome,
+							string(outcome)), ended[pod+string(outcome)])
+					}
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			found, err := sim.Query(metrics.RecordedSuspect.Name+`{clue="failing_replica",pod="p1"}`, rulesim.Epoch.Add(20*time.Minute))
+			if err != nil || len(found) != c.named {
+				t.Errorf("%v (%v), want %d", found, err, c.named)
+			}
+		})
 	}
 }

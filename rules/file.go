@@ -210,8 +210,9 @@ func (s Style) alert(a *Alert) FileRule {
 	if a.Diagnosed {
 		// a cause that has ended still explains what burns, but its sentence is no longer true; of several, the one that led longest
 		longest := promql.TopK(1, nil, promql.Sum([]string{metrics.LabelClue}, promql.Over("count_over_time", verdictQuery(), 30*minute)))
-		was := promql.Call("label_replace", promql.TopK(1, nil, promql.And(promql.Over("last_over_time", verdictQuery(), 30*minute), longest,
-			promql.On(metrics.LabelClue))), promql.Str(metrics.LabelSays), promql.Str("Earlier: $1"), promql.Str(metrics.LabelSays), promql.Str("(.*)"))
+		was := promql.TopK(1, nil, promql.And(promql.Over("last_over_time", verdictQuery(), 30*minute), longest, promql.On(metrics.LabelClue)))
+		was = promql.Call("label_replace", was, promql.Str(metrics.LabelSays), promql.Str("Earlier: $1"), promql.Str(metrics.LabelSays),
+			promql.Str("(.*)"))
 		split.WriteString(verdict(promql.OrOn(verdictQuery(), was, promql.On()), s, "{{ else }}Look first at: nothing stands out yet.\n"))
 		split.WriteString(changes(queryTemplate(s.query(changesQuery()))) + s.objective())
 	}
@@ -263,13 +264,16 @@ func (s Style) lines(all []Evidence) string {
 
 // labels returns the labels that an alert adds to the labels of its series. A page has a label with the branch where to look first. When
 // this branch changes, the page becomes another alert of its group, and Alertmanager sends the correction. If a clue is absent for minutes,
-// this corrects nothing, because an exporter may be starting, or an engine may come and go. Clues of a recovery also correct nothing. If
+// or present for one, this corrects nothing, because an exporter may be starting, or an engine may come and go. Clues of a recovery also correct nothing. If
 // fewer and fewer requests are bad, slow parts did not cause the page.
 func (s Style) labels(a *Alert) map[string]string {
 	all := s.fixedLabels(a)
 	if a.corrects() {
 		seen := func(within time.Duration) promql.Expr { return promql.Over("last_over_time", verdictQuery(), within) }
-		candidates := promql.Or(seen(pageWindow), promql.And(seen(15*minute), toldBranch(a), promql.On(metrics.LabelBranch)))
+		twice := promql.Ge(promql.Sum([]string{metrics.LabelBranch}, promql.Over("count_over_time", verdictQuery(), pageWindow)), promql.Num(2))
+		branch := promql.On(metrics.LabelBranch)
+		candidates := promql.OrOn(promql.Or(promql.And(seen(pageWindow), twice, branch), promql.And(seen(15*minute), toldBranch(a), branch)),
+			seen(pageWindow), promql.On())
 		ends := promql.And(recovers(), firesForModel(a, promql.Ne(metrics.LabelSuspect, "unknown")), promql.On())
 		all[metrics.LabelSuspect] = s.text(shared(fmt.Sprintf(`{{ with %s }}{{ (first .).Labels.branch }}{{ else }}{{ with %s }}{{ (first .).Labels.suspect }}{{ else }}unknown{{ end }}{{ end }}`,
 			queryTemplate(s.query(promql.BottomK(1, nil, promql.Unless(candidates, ends, promql.On())))),

@@ -20,8 +20,13 @@ func TestHangingEnginesAreExplainedAlone(t *testing.T) {
 		pod                       string
 		cache, running, standsFor float64
 	}{
-		{full, 0.9, 0, 1}, {hangs, 0.2, 3, 1}, {fuller, 0.95, 0, 1},
-		{"llama-3", 0.2, 1, 0}, {"llama-4", 0.2, 1, 0}, {"llama-5", 0.2, 1, 0}, {"llama-6", 0.2, 1, 0},
+		{full, 0.9, 0, 1},
+		{hangs, 0.2, 3, 1},
+		{fuller, 0.95, 0, 1},
+		{"llama-3", 0.2, 1, 0},
+		{"llama-4", 0.2, 1, 0},
+		{"llama-5", 0.2, 1, 0},
+		{"llama-6", 0.2, 1, 0},
 	}
 	w := &world{objectives: slo.Defaults(), extra: func(at time.Duration, emit rulesim.Emit) {
 		for _, e := range engines {
@@ -54,7 +59,9 @@ func TestAnOutageThatACrashLoopCausesSaysSo(t *testing.T) {
 		engine := func(f *metrics.Family, value float64, more ...string) {
 			emit(series(f.Name, append([]string{metrics.LabelPod, "llama-0", metrics.LabelServer, "llama-0:8000"}, more...)...), value)
 		}
-		ofModel := []string{metrics.LabelRuntime, "vllm", metrics.LabelModel, "llama", metrics.LabelNamespace, "prod", metrics.LabelVersion, "0.32.0"}
+		ofModel := []string{
+			metrics.LabelRuntime, "vllm", metrics.LabelModel, "llama", metrics.LabelNamespace, "prod", metrics.LabelVersion, "0.32.0",
+		}
 		minute := int(at.Minutes())
 		engine(metrics.EngineRestarts, float64(min(4, minute/6)), metrics.LabelNamespace, "prod")
 		if minute%6 == 5 || minute > 24 {

@@ -24,6 +24,7 @@ func suspectGroups(opt Options) []Group {
 		{Name: metrics.RecordedYoung, Expr: freshlyStarted()},
 		{Name: metrics.RecordedWithoutToken, Expr: withoutToken()},
 		{Name: metrics.RecordedFullCache, Expr: promql.Max(modelLabels, fullCache())},
+		{Name: metrics.RecordedReplicasByRole, Expr: replicasByRole()},
 	}
 	for i, c := range Clues() {
 		labels := map[string]string{

@@ -45,7 +45,7 @@ func eleventhGraphs() []unforeseen {
 			"several times as long as before. Not «more requests» or «too few replicas» (the old release did as many two hours ago), not a " +
 			"queue, not prefill, not hardware (GPU 2, sw_power_cap), not the restart of replica 1 alone. Triage at 6 minutes: the same or no " +
 			"verdict; at 15 minutes: release, engine or decode",
-		page: `release\. .*(?i:0\.5\.17|graph)|(engine|decode)\. .*(?i:tokens? takes?|steps?\b|slower|times as long|per token)`,
+		page: `release\. .*(?i:0\.5\.17|graph)|(engine|decode)\. .*(?i:tokens? takes?|steps?\b|slower|times as long|per token|uses its GPU)`,
 		fleet: world.Fleet{
 			Profile: campus, Replicas: 4, Runtimes: []metrics.Runtime{metrics.SGLang}, Shares: even(4),
 		},

@@ -90,12 +90,17 @@ func (w *World) ask() {
 			continue
 		}
 		p.request = (&drill.Request{Arrival: w.now, Prompt: 42, Output: 8}).For(p.Timeout())
-		if through {
-			w.forward(p.request, to)
-		} else {
-			to.Engine.Offer(p.request)
-		}
+		w.send(p.request, to, through)
 	}
+}
+
+// send passes a request to a replica, through the gateway or directly.
+func (w *World) send(q *drill.Request, to *Replica, through bool) {
+	if through {
+		w.forward(q, to)
+		return
+	}
+	to.Engine.Offer(q)
 }
 
 // await receives the answers that have arrived, and gives up late requests.
