@@ -90,12 +90,12 @@ func (w *World) ask() {
 			continue
 		}
 		p.request = (&drill.Request{Arrival: w.now, Prompt: 42, Output: 8}).For(p.Timeout())
-		w.send(p.request, to, through)
+		w.offer(p.request, to, through)
 	}
 }
 
-// send passes a request to a replica, through the gateway or directly.
-func (w *World) send(q *drill.Request, to *Replica, through bool) {
+// offer passes a request to a replica, through the gateway or directly.
+func (w *World) offer(q *drill.Request, to *Replica, through bool) {
 	if through {
 		w.forward(q, to)
 		return
