@@ -70,6 +70,9 @@ var (
 		"Errors of an NVLink within an hour that indicate wear: replays, and wrong checksums, packets and flits. Recorded once an hour.",
 		with(LabelCluster, LabelInstance), GPULabels, with(LabelLink))
 
+	RecordedFreeGPU = recorded(Never, "gpu:llm_gpu_free:count",
+		"Engines that used a GPU within the hour, if all of them have left their nodes. Absent for a GPU in use.",
+		with(LabelCluster, LabelGPUUUID))
 	RecordedLinkFault = recorded(Never, "gpu:llm_gpu_link_fault:value",
 		"An NVLink that recovers too often or wears; reason is recovers or wears. A broken link has a condition in "+
 			"llm_gpu_health_condition_timestamp_seconds.",

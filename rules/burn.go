@@ -86,7 +86,6 @@ func burnGroup(opt Options) Group {
 	g.Records = append(g.Records, burns(opt, slo.Page)...)
 	record(metrics.RecordedExpectedRate, expectedRate())
 	if opt.Tier == Single { // shards forward theirs
-		record(metrics.RecordedShown, strongest())
 		record(metrics.RecordedSentence, sentences(promql.Vector(metrics.RecordedShown)))
 	}
 	record(metrics.RecordedExplained, explained())
@@ -114,8 +113,8 @@ func budgetTextGroup(opt Options) Group {
 // behindGateway returns each availability objective of engines whose gateway also counts the objective. The gateway
 // must have counted at least half of the engines' events within the hour, and a tenth within the last minutes. A
 // gateway with fewer requests cannot represent the engines. Both objectives keep their budgets. If the gateway's
-// metrics endpoint is gone, or clients avoid the gateway, the engines' objective alerts, with all events since then.
-// events counted since.
+// metrics endpoint is gone, or clients avoid the gateway, the engines' objective alerts, with all events
+// counted since.
 func behindGateway() promql.Expr {
 	inFront := promql.On(ofModel...)
 	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, RawWindow), gatewayRole()),

@@ -15,7 +15,7 @@ var (
 	GPUFailed = &Alert{
 		Name:        "LLMGPUFailed",
 		Branch:      Hardware,
-		Expr:        promql.Unless(failed(), freed(), promql.On(onGPULabels()...)),
+		Expr:        promql.Unless(failed(), promql.Vector(metrics.RecordedFreeGPU), promql.On(onGPULabels()...)),
 		Severity:    slo.Page,
 		Scope:       []string{metrics.LabelGPUUUID, metrics.LabelReason},
 		Explains:    []*Alert{FastBurn, SlowBurn},
@@ -26,9 +26,10 @@ var (
 	}
 	// GPUNeedsService is about a GPU that needs a repair or another setting, but not at once.
 	GPUNeedsService = &Alert{
-		Name:      "LLMGPUNeedsService",
-		Branch:    Hardware,
-		Expr:      firstOf(judged(metrics.AnswerService), judged(metrics.AnswerFailed), persistenceOff()),
+		Name:   "LLMGPUNeedsService",
+		Branch: Hardware,
+		Expr: firstOf(judged(metrics.AnswerService), promql.And(judged(metrics.AnswerFailed), promql.Vector(metrics.RecordedFreeGPU),
+			promql.On(onGPULabels()...)), persistenceOff()),
 		Severity:  slo.Ticket,
 		For:       5 * minute,
 		Scope:     []string{metrics.LabelGPUUUID, metrics.LabelReason},

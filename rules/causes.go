@@ -36,7 +36,8 @@ func causeGroups(opt Options) []Group {
 				{Name: metrics.RecordedLoad, Expr: load()},
 			}
 		case Hardware:
-			g.Records = append(linkFaults(), Record{Name: metrics.RecordedOnFailedGPU, Expr: onFailedGPU(opt.source().burning(RawWindow))})
+			g.Records = append(linkFaults(), Record{Name: metrics.RecordedFreeGPU, Expr: freed()},
+				Record{Name: metrics.RecordedOnFailedGPU, Expr: onFailedGPU(opt.source().burning(RawWindow))})
 		case Engine:
 			g.Records = []Record{
 				{Name: metrics.RecordedUp, Expr: engineUp()},

@@ -37,9 +37,9 @@ func suspectGroups(opt Options) []Group {
 		}
 		records = append(records, Record{metrics.RecordedSuspect, c.Query, labels})
 	}
+	records = append(records, Record{Name: metrics.RecordedShown, Expr: strongest()})
 	if opt.Tier == Shard { // which has no group of burn rates
-		records = append(records, Record{Name: metrics.RecordedShown, Expr: strongest()},
-			Record{Name: metrics.RecordedSentence, Expr: sentences(promql.Vector(metrics.RecordedShown))})
+		records = append(records, Record{Name: metrics.RecordedSentence, Expr: sentences(promql.Vector(metrics.RecordedShown))})
 	}
 	return chunked("llm-suspects", Interval/2, records)
 }
