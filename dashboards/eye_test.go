@@ -1288,7 +1288,7 @@ func lookFirst(t *testing.T, sim *rulesim.Sim, at time.Time) (panel, [][]engine.
 // wording returns the rules that put suspects into words.
 func wording(t *testing.T) []byte {
 	t.Helper()
-	words := []*metrics.Family{metrics.RecordedSentence, metrics.RecordedVerdict}
+	words := []*metrics.Family{metrics.RecordedShown, metrics.RecordedSentence, metrics.RecordedVerdict}
 	g := rules.Group{Name: "words", Interval: rules.Interval}
 	for _, of := range rules.Groups(rules.Options{}) {
 		g.Records = append(g.Records, of.Records...)

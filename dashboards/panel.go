@@ -198,6 +198,15 @@ func (p Panel) limits(queries ...Query) Panel { p.Limits = queries; return p }
 
 func (p Panel) empty(text string) Panel { p.Empty = text; return p }
 
+// withoutData returns the text of a panel without data. The points of a graph may be hours apart, so its text is about these points only.
+func (p Panel) withoutData() string {
+	if p.Kind != Lines || p.Empty == nothing || strings.Contains(p.Empty, "this graph") {
+		return p.Empty
+	}
+	says, more, _ := strings.Cut(p.Empty, ".")
+	return says + " at any point of this graph." + more
+}
+
 // says names a value that is not a quantity.
 func (p Panel) says(s State) Panel { p.States = []State{s}; return p }
 

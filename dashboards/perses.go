@@ -122,7 +122,7 @@ func (w writer) panelPerses(p Panel) persesPanel {
 	if p.Kind == Text {
 		return out
 	}
-	out.Display.Description += "\n\n**Empty:** " + p.Empty // Perses has no text for empty panels
+	out.Display.Description += "\n\n**Empty:** " + p.withoutData() // Perses has no text for empty panels
 	all := slices.Concat(p.Queries, p.Limits)
 	if p.Kind == Stat { // queries of a stat have no colours, so a limit would look like a good or a bad value
 		all = p.Queries

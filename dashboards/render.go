@@ -96,7 +96,7 @@ func (w writer) panel(r Row, p Panel, at dashboard.GridPos) dashboard.Panel {
 		out.Targets = append(out.Targets, w.target(p, i, q))
 	}
 	f := &out.FieldConfig.Defaults
-	f.Unit, f.NoValue = &p.Unit, &p.Empty
+	f.Unit, f.NoValue = &p.Unit, new(p.withoutData())
 	f.Links = dataLinks(w.Board, p, w.style)
 	f.Thresholds = &dashboard.ThresholdsConfig{Mode: dashboard.ThresholdsModeAbsolute, Steps: steps(p.Steps)}
 	f.Mappings = mappings(p)
