@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,8 +32,8 @@ func TestHangingEnginesAreExplainedAlone(t *testing.T) {
 	w := &world{objectives: slo.Defaults(), extra: func(at time.Duration, emit rulesim.Emit) {
 		for _, e := range engines {
 			of := func(f *metrics.Family, value float64, more ...string) {
-				emit(series(f.Name, append([]string{metrics.LabelModel, "llama", metrics.LabelNamespace, "prod", metrics.LabelPod, e.pod,
-					metrics.LabelServer, e.pod + ":8000", metrics.LabelRuntime, "vllm"}, more...)...), value)
+				emit(series(f.Name, append(more, metrics.LabelModel, "llama", metrics.LabelNamespace, "prod", metrics.LabelPod, e.pod,
+					metrics.LabelServer, e.pod+":8000", metrics.LabelRuntime, "vllm")...), value)
 			}
 			of(metrics.EngineUp, 1)
 			of(metrics.EngineInfo, 1, metrics.LabelVersion, "0.32.0")
@@ -57,7 +58,7 @@ func TestHangingEnginesAreExplainedAlone(t *testing.T) {
 func TestAnOutageThatACrashLoopCausesSaysSo(t *testing.T) {
 	w := &world{objectives: slo.Defaults(), extra: func(at time.Duration, emit rulesim.Emit) {
 		engine := func(f *metrics.Family, value float64, more ...string) {
-			emit(series(f.Name, append([]string{metrics.LabelPod, "llama-0", metrics.LabelServer, "llama-0:8000"}, more...)...), value)
+			emit(series(f.Name, append(slices.Clone(more), metrics.LabelPod, "llama-0", metrics.LabelServer, "llama-0:8000")...), value)
 		}
 		ofModel := []string{
 			metrics.LabelRuntime, "vllm", metrics.LabelModel, "llama", metrics.LabelNamespace, "prod", metrics.LabelVersion, "0.32.0",
