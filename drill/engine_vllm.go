@@ -275,8 +275,8 @@ func (v *VLLM) Moved(m Move) {
 	}
 }
 
-// Adapted implements Observer. Both labels list the adapters of running requests. vLLM's API server learns the adapters
-// of a waiting request only when the request runs.
+// Adapted implements Observer. The labels for running and for waiting adapters both list the adapters of running
+// requests. vLLM's API server learns the adapters of a waiting request only when the request runs.
 func (v *VLLM) Adapted(running []int, now time.Duration) {
 	a := v.adapters
 	if a.zero == 0 {

@@ -142,7 +142,7 @@ no longer requests that recovery. Otherwise an XID counts for
 * 24 hours if the driver is too old for that;
 * six hours if the verdict is ` + "`degraded`" + `. An XID that the kernel log calls nonfatal is at most ` + "`degraded`" + `.
 
-After a restart the exporter reads past XIDs from the kernel log. It does not remember how counters grew, which links were up, or that a fabric manager ran.
+After a restart the exporter reads earlier XIDs from the kernel log. It does not remember how counters grew, which links were up, or that a fabric manager ran.
 
 [xids.csv](xids.csv) has the action for each code in NVIDIA's catalogue, and what Amazon's agent does: it replaces the node ten minutes after a
 ` + "`fatal`" + ` code. Codes caused by the application, the configuration or a test, and codes that only add detail to another code, leave the verdict ` + "`healthy`" + `.

@@ -237,7 +237,7 @@ func (d *dashboard) panel(p *node) {
 	}
 }
 
-// field is the name of a column or field that is a label. A join may add a number to the name.
+// field matches the name of a table column that shows a label. A join may add a number to the name, as in "pod 1".
 var field = regexp.MustCompile(`^(\w+)( \d+)?$`)
 
 // names renames columns that are labels.

@@ -105,9 +105,9 @@ var (
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Summary: `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine +
 			` {{ if eq $labels.reason "stalls" }}stood still{{ else }}restarted{{ end }} {{ $value | humanize }} times within six hours`,
-		Description: `{{ if eq $labels.reason "stalls" }}The engine resumed by itself each time. Only a standstill of four minutes pages. ` +
+		Description: `{{ if eq $labels.reason "stalls" }}The engine resumed by itself each time. A standstill pages only if it lasts four minutes. ` +
 			`Save its stacks during the next standstill.` +
-			`{{ else }}Each restart drops all requests, and the engine must load its model again. Read why the previous process died before anything else.{{ end }}`,
+			`{{ else }}Each restart drops all requests, and the engine must load its model again. First of all, find out why the previous process died.{{ end }}`,
 		Dashboard: EngineDashboard,
 	}
 )

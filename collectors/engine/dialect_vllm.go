@@ -449,7 +449,8 @@ var vllm = Dialect{
 	Identify: openAI,
 }
 
-// vllmConfig is the metrics page's list of the fields of CacheConfig (vllm/config/cache.py), as its metrics_info prints them.
+// vllmConfig is the info metric whose labels are the fields of vLLM's CacheConfig, as CacheConfig.metrics_info prints them
+// (vllm/config/cache.py).
 const vllmConfig = "vllm:cache_config_info"
 
 var (

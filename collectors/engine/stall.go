@@ -9,8 +9,8 @@ import (
 
 // These constants define the evidence that an engine makes no progress. A false alarm is worse than a short delay.
 const (
-	// traffic is the window from which the exporter learns how many answers are due, and how many files are open at rest.
-	// parts is the number of parts of this window.
+	// traffic is the window over which the exporter learns the usual rate of answers, and how many files an idle engine keeps
+	// open. parts is the number of parts of this window.
 	traffic = time.Hour
 	parts   = 12
 	// unproven is how long an engine must make no progress if little traffic was due. A step that compiles kernels or

@@ -254,7 +254,7 @@ func Or(first Expr, more ...Expr) Expr {
 	return first
 }
 
-// OrOn joins a with the series of b that have no partner in a on the labels of m.
+// OrOn returns all series of a, and those series of b that match none of a's by the labels of m.
 func OrOn(a, b Expr, m ...*Matching) Expr { return binary(parser.LOR, a, b, m) }
 
 func binary(op parser.ItemType, a, b Expr, matching []*Matching) *parser.BinaryExpr {

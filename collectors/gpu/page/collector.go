@@ -152,7 +152,7 @@ func (c *Collector) Run(ctx context.Context) {
 	}
 }
 
-// Read reads the metrics page once, at a time of the caller's clock. If the metrics page is unusable, the series of
+// Read reads the metrics page once; now is the time by the caller's clock. If the metrics page is unusable, the series of
 // earlier metrics pages disappear, because old numbers would be wrong.
 func (c *Collector) Read(ctx context.Context, now time.Time) {
 	if !c.options.Needed() {
