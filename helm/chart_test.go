@@ -1044,7 +1044,7 @@ func TestNotes(t *testing.T) {
 	// The notes explain how a message ends: with a link that opens, or with the command that opens it.
 	for set, want := range map[string]string{
 		`port=9845`: "Runbook: kubectl -n monitoring port-forward svc/gpu-llm-node-exporter 9845, then " +
-			"http://localhost:9845/runbooks/LLMModelDown?model_name=chat\n\nWhat is not active",
+			"http://localhost:9845/runbooks/LLMModelDown?model_name=chat\n\nThese parts are not active",
 		`webConfig.scheme="https"`: "then https://localhost:9844/runbooks/LLMModelDown?",
 		`service.enabled=false`: "Runbook: kubectl -n monitoring port-forward ds/gpu-llm-node-exporter 9844, then " +
 			"http://localhost:9844/runbooks/LLMModelDown?model_name=chat\n",
@@ -1053,7 +1053,7 @@ func TestNotes(t *testing.T) {
 		`cluster={"enabled":true,"config":{"prometheus":{"url":"http://p:9090"}}}`:                      "",
 	} {
 		got := notes(t, set)
-		if !strings.Contains(got, want) || strings.Contains(got, "Answers on the runbooks' pages") != (want != "") {
+		if !strings.Contains(got, want) || strings.Contains(got, "Query results in the runbooks") != (want != "") {
 			t.Errorf("%s: the notes lack %q, or say of answers what is not so:\n%s", set, want, got)
 		}
 	}

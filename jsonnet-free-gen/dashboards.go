@@ -44,7 +44,7 @@ Each dashboard links to the others with the same time range and filters.
 
 ![Burn rates, what is left of the budget and for how long, firing alerts, evidence with its lever and runbook, what changed](incident-grafana.png)
 
-The first screen of the incident dashboard, six minutes after the cooling of a node failed.
+The first screen of the incident dashboard of 2026-11-28, six minutes after the cooling of a node failed. Today's tables have fewer columns.
 
 The chart has the dashboards in helm/llm-node-exporter/files/dashboards. To write them with your labels and addresses:
 
@@ -86,7 +86,7 @@ grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
   raw series (Thanos).
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times as long.
 
-To check them, all dashboards were drawn with the components of Grafana 12.2 (@grafana/ui), and timelines and heatmaps
+To check them, all dashboards of that day were drawn with the components of Grafana 12.2 (@grafana/ui), and timelines and heatmaps
 by code that follows its source. The dashboard of optional parts was drawn during incidents in those parts; the others during the cooling
 failure above, after a bad release, without any fault, and on installation day with 45 engines of 12 models. An
 earlier version was checked in Grafana 10.1. No Grafana has loaded schema v2.

@@ -358,8 +358,9 @@ func TestRun(t *testing.T) {
 	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.Add(1)
 		most.Store(max(most.Load(), at.Add(1)))
-		defer at.Add(-1)
-		script(word("one"), wait, word("two"), finish, usage("1", "2"), done)(w, r)
+		script(word("one"), wait, word("two"), finish, usage("1", "2"))(w, r)
+		at.Add(-1) // before the message that ends the request for its client
+		script(done)(w, r)
 	}))
 	quick := func(change ...func(*Config)) *Probe {
 		p := probing(t, s.URL, change...)
