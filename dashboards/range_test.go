@@ -272,7 +272,7 @@ func (s shown) agree(t *testing.T) {
 				}
 				var v promql.Vector
 				for _, q := range queries {
-					found, err := s.sim.Query(b.substituteEvery(t, q.Expr, window, interval(window, 1280), rateOver(interval(window, 1280))), s.to)
+					found, err := s.sim.Query(b.substituteEvery(t, q.Expr, window, time.Minute, 2*time.Minute), s.to)
 					if err != nil {
 						t.Fatal(err)
 					}
