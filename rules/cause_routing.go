@@ -300,8 +300,7 @@ func probedLate() promql.Expr {
 	engines := promql.Max(atPage, promql.Vector(metrics.EngineInfo))
 	direct := promql.Avg(namedModel, promql.And(took, engines, promql.On(atPage...)))
 	late := promql.Sub(promql.Unless(took, engines, promql.On(atPage...)), direct, promql.On(namedModel...).ManyToOne())
-	return promql.Max(modelLabels, withNamespace(promql.Gt(late, promql.Call("clamp_min", direct, promql.Num(0.1)),
-		promql.On(namedModel...).ManyToOne())))
+	return promql.Max(modelLabels, withNamespace(promql.Gt(above(late, 0.1), times(0.5, took))))
 }
 
 // slowAtSteps returns the time between tokens of each replica whose steps take at least a given multiple of its peers'
