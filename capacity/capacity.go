@@ -431,7 +431,7 @@ func (l *Learner) Steps() (all []Step) {
 	}
 	mean := -p.line.x[1] / p.line.w
 	low := mean * math.Min(1, math.Max(0.1, 1-1.5*p.line.spread(1))) / beyondSeen
-	for k := math.Ceil(scale * math.Log2(math.Max(1, low))); k <= math.Floor(scale*math.Log2(beyondSeen*p.most)); k++ {
+	for k := math.Ceil(scale * math.Log2(math.Max(fewest, low))); k <= math.Floor(scale*math.Log2(beyondSeen*p.most)); k++ {
 		running := math.Exp2(k / scale)
 		if usual, ok := p.usually(running, running*l.mix.prompt/l.mix.gaps); ok {
 			all = append(all, Step{running, usual * p.lately / p.steps})
@@ -444,5 +444,6 @@ func (l *Learner) Steps() (all []Step) {
 type Step struct{ Running, Seconds float64 }
 
 // scale is how many numbers of the scale are in an octave. beyondSeen is a multiple of the learnt batches. Up to this
-// multiple, the line of step times is trusted.
-const scale, beyondSeen = 3, 1.5
+// multiple, the line of step times is trusted. fewest is the smallest number of the scale. It is below one because an
+// engine that idles half of the time has half a request on average.
+const scale, beyondSeen, fewest = 3, 1.5, 1. / 8

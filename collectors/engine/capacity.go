@@ -21,6 +21,7 @@ type sizing struct {
 	lines      map[*metrics.Family][]line
 	progress   string // series that identifies the unit
 	observed   bool   // histograms of the times to first tokens and between tokens exist
+	timed      bool   // without histograms, sums show how long a token takes, so only the duration of steps can be learnt
 	latencies  map[*metrics.Family]latency
 	objectives []capacity.Objective
 	forecasts  []forecastSeries // by objective
@@ -44,7 +45,7 @@ type forecastSeries struct {
 
 // ofLoad lists the families, besides the two latencies, from which the capacity is learnt.
 var ofLoad = []*metrics.Family{
-	metrics.GenerationTokens, metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage,
+	metrics.GenerationTokens, metrics.Stages, metrics.StageTime, metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage,
 }
 
 // sizingOf returns the unit of a series, or nil for a series of another server.
@@ -92,6 +93,7 @@ func (c *compiler) capacities(d *Dialect) (all []sizing) {
 	}
 	for _, s := range c.sizings {
 		s.observed = s.latencies[metrics.TimeToFirstToken].count != nil && (s.latencies[metrics.InterTokenLatency].count != nil || s.counted())
+		s.timed = !s.observed && s.lines[metrics.Stages] != nil && s.lines[metrics.StageTime] != nil
 		text := func(f *metrics.Family, name, value string, more ...metrics.Label) string {
 			return c.text(f.Name, s.key, append(more, metrics.Label{Name: name, Value: value})...)
 		}
@@ -186,16 +188,18 @@ func (t *target) forecast(s *snapshot) {
 	for i := range t.plan.sizings {
 		u, l := &t.plan.sizings[i], t.learner(&t.plan.sizings[i])
 		learners[u.known[capacity.Known]] = l
-		if !u.observed {
-			units = append(units, unit{u, &outlook{why: capacity.Unobserved}})
-			continue
+		if u.observed || u.timed {
+			l.Learn(t.reading(u))
 		}
-		l.Learn(t.reading(u))
-		units = append(units, unit{u, l.says(t.config.Now(), l.limits(), u.objectives)})
+		if u.observed {
+			units = append(units, unit{u, l.says(t.config.Now(), l.limits(), u.objectives)})
+		} else {
+			units = append(units, unit{u, &outlook{why: capacity.Unobserved, steps: l.Steps()}})
+		}
 	}
 	t.learners = learners
 	for _, u := range units {
-		if times, ok := learners[u.known[capacity.Known]].Slowdown(); ok && u.observed {
+		if times, ok := learners[u.known[capacity.Known]].Slowdown(); ok {
 			s.append(metrics.EngineSlowdown, u.slowdown, times)
 		}
 	}
@@ -310,6 +314,10 @@ func (t *target) reading(u *sizing) capacity.Reading {
 		if share, known := t.config.Computing(t.server); known {
 			r.Computing = &share
 		}
+	}
+	if u.timed {
+		r.Gaps, r.GapSeconds = total(metrics.Stages), total(metrics.StageTime)
+		return r
 	}
 	r.FirstTokens, r.FirstSeconds, r.First = t.latency(u.latencies[metrics.TimeToFirstToken])
 	if u.latencies[metrics.InterTokenLatency].count != nil {

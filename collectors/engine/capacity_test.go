@@ -144,3 +144,55 @@ func TestUnobservedCapacity(t *testing.T) {
 		s.want(t, known+`{reason="`+reason+`"}`, 0)
 	}
 }
+
+// TestStepsWithoutHistograms checks that the steps of llama-servers can be compared. They are mostly idle, and have only
+// sums of what ended.
+func TestStepsWithoutHistograms(t *testing.T) {
+	now, tokens := time.Unix(1_700_000_000, 0), 0.0
+	var last samples
+	steps := func(step func(minute float64) float64) map[string]float64 {
+		var took float64
+		page := func() string {
+			return fmt.Sprintf("# TYPE llamacpp:tokens_predicted_total counter\nllamacpp:tokens_predicted_total %v\n"+
+				"# TYPE llamacpp:tokens_predicted_seconds_total counter\nllamacpp:tokens_predicted_seconds_total %v\n"+
+				"# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 0\n", tokens, took)
+		}
+		e := serve(t, page())
+		engine := collectorWith(t, Config{
+			Targets: []TargetConfig{{URL: e.URL}}, Now: func() time.Time { return now }, Log: discard,
+			Objectives: []slo.Objective{objective(t, "itl", slo.ITL, "50ms", "99%")},
+		})
+		for i := range 120 {
+			now = now.Add(30 * time.Second)
+			rate := 12 + 4*math.Sin(float64(i)/10)
+			tokens, took = tokens+30*rate, took+30*rate*step(float64(i)/2)
+			e.show(page())
+			last = parse(t, exposition(t, engine))
+		}
+		at := map[string]float64{}
+		for _, s := range last {
+			if s.labels.Get("__name__") == metrics.EngineStep.Name {
+				at[s.labels.Get(metrics.LabelBatch)] = s.value
+			}
+		}
+		return at
+	}
+	usual := steps(func(float64) float64 { return 0.010 })
+	slow := steps(func(minute float64) float64 {
+		if minute < 40 {
+			return 0.010
+		}
+		return 0.020
+	})
+	if len(usual) == 0 {
+		t.Fatal("no steps")
+	}
+	for batch, seconds := range usual {
+		if ratio := slow[batch] / seconds; ratio < 1.95 || ratio > 2.05 {
+			t.Errorf("%.3g times as long with %s requests, want 2", ratio, batch)
+		}
+	}
+	if all := last.get(t, metrics.EngineSlowdown.Name); len(all) != 1 || math.Abs(all[0]-2) > 0.05 {
+		t.Errorf("slowdown %v, want 2", all)
+	}
+}

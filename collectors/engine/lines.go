@@ -125,7 +125,9 @@ func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []en
 	if stage := group[0].row.Stage; stage != "" {
 		of := metrics.Label{Name: metrics.LabelStage, Value: stage}
 		part := map[*metrics.Family]*metrics.Family{metrics.GenerationTime: metrics.StageTime, metrics.GenerationTokens: metrics.Stages}[to]
-		c.add(line{family: part, text: c.text(part.Name, out, of), terms: t, recipe: &recipe{scale: group[0].row.Scale}})
+		l := line{family: part, text: c.text(part.Name, out, of), terms: t, recipe: &recipe{scale: group[0].row.Scale}}
+		c.add(l)
+		c.loads(part, out, l)
 	}
 	event, bad := slo.Judge(metrics.Outcome(out[outOutcome]))
 	if event && !bad {
