@@ -220,17 +220,17 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	return rules
 }
 
-// NotificationTemplate returns a template that reads well on a phone. The title has what users feel, and since when.
-// The text has where to look first, what to do first, what changed, and how much of the budget is left. For an alert
-// without an objective, it has the meaning and the evidence. Two links follow, to the runbook and to the dashboard. The
-// text has at most eight lines, so it has only the names of the incident's other alerts. If the message has more than
-// 600 characters, these parts are dropped in order: what changed, the load, the model's own dashboard, and the labels
-// in a local address. An address inside the cluster, or on the reader's own machine, becomes the command that opens it.
-// The template uses only annotations and labels that all our alerts have. A resolved message lacks the share, which is
-// zero at the end, and links to the dashboard at the time of the incident. Names from engines are plain text, so they
-// become neither links nor mentions. A page does not resolve when it is corrected (see Style.labels). A GPU's alert
-// does not resolve when its reason changes. The title of a resolved message is the title of the alert that fired first.
-// A restart is shown only if nothing else changed.
+// NotificationTemplate returns a template that reads well on a phone. The title states what users feel, and since when.
+// The text states where to look first, what to do first, what changed, and how much of the budget is left. For an alert
+// without an objective, it states the meaning and the evidence. Two links follow, to the runbook and to the dashboard.
+// The text has at most eight lines, so it lists only the names of the incident's other alerts. If the message has more
+// than 600 characters, these parts are dropped in order: what changed, the load, the model's own dashboard, and the
+// labels in a local address. An address inside the cluster, or on the reader's own machine, becomes the command that
+// opens it. The template uses only annotations and labels that all our alerts have. A resolved message lacks the share,
+// which is zero at the end, and links to the dashboard at the time of the incident. Names from engines are plain text,
+// so they become neither links nor mentions. A page does not resolve when it is corrected (see Style.labels). A GPU's
+// alert does not resolve when its reason changes. The title of a resolved message is the title of the alert that fired
+// first. A restart is shown only if nothing else changed.
 func (s Style) NotificationTemplate() string { return s.renamed(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}

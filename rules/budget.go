@@ -115,9 +115,10 @@ func badShareNow(from source) promql.Expr {
 	return promql.And(promql.Call("clamp_max", share, promql.Num(1)), promql.Ge(requests, promql.Num(now.MinBad)))
 }
 
-// tile returns the exact gain of an event counter since the previous tile. It is the difference between the last values
-// before the ends of this tile and of the previous tile. increase() would extrapolate between two windows, so a burst
-// between them would count twice or not at all. Only events between an engine's last scrape and its restart are lost.
+// tile returns the exact increase of an event counter since the previous tile. It is the difference between the last
+// values before the ends of this tile and of the previous tile. increase() would extrapolate between two windows, so a
+// burst between them would count twice or not at all. Only events between an engine's last scrape and its restart are
+// lost.
 func (s source) tile(f *metrics.Family) promql.Expr {
 	if s.tier == Global {
 		return promql.Sum(modelSLO, promql.Vector(shardTile(f)))

@@ -66,7 +66,6 @@ func goodTokens() promql.Expr {
 // Windows up to an hour read the raw counters. A longer window adds the recorded five-minute rates before this exact hour. The five-minute
 // rates lag by half of their window, and an offset moves their ramp to the start of that hour. So each event counts once, and an incident
 // is visible as early as in a raw query over the whole window, with a fraction of the samples.
-// fraction of the samples.
 func burnGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-burn", Interval: Interval}
@@ -85,7 +84,7 @@ func burnGroup(opt Options) Group {
 	record(metrics.RecordedRequestsPerEvent, from.requestsPerToken())
 	g.Records = append(g.Records, burns(opt, slo.Page)...)
 	record(metrics.RecordedExpectedRate, expectedRate())
-	if opt.Tier == Single { // shards forward theirs
+	if opt.Tier == Single { // each shard forwards its own series
 		record(metrics.RecordedSentence, sentences(promql.Vector(metrics.RecordedShown)))
 	}
 	record(metrics.RecordedExplained, explained())
@@ -113,8 +112,7 @@ func budgetTextGroup(opt Options) Group {
 // behindGateway returns each availability objective of engines whose gateway also counts the objective. The gateway
 // must have counted at least half of the engines' events within the hour, and a tenth within the last minutes. A
 // gateway with fewer requests cannot represent the engines. Both objectives keep their budgets. If the gateway's
-// metrics endpoint is gone, or clients avoid the gateway, the engines' objective alerts, with all events
-// counted since.
+// metrics endpoint is gone, or clients avoid the gateway, the engines' objective alerts instead.
 func behindGateway() promql.Expr {
 	inFront := promql.On(ofModel...)
 	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, RawWindow), gatewayRole()),
@@ -131,7 +129,6 @@ func behindGateway() promql.Expr {
 // budget. It is at least 1, and at most the rate at which half of all events are bad. An objective behind a gateway has no threshold. The
 // rules compute slo.WindowPair.Factor from the series of targets and periods. The severity is that of the pair, or that of the objective if
 // it is lower.
-// or the objective's if that is lower.
 func thresholds(opt Options) (all []Record) {
 	wants := func(severities ...slo.Severity) promql.Expr {
 		names := make([]string, 0, len(severities))

@@ -28,7 +28,7 @@ func modelCapacity() promql.Expr {
 		replicasInRole(), promql.On(inRole(modelLabels)...).ManyToOne()))
 }
 
-// replicasInRole returns how many replicas of each model and role exporters read.
+// replicasInRole returns the number of replicas of each model and role that exporters read.
 func replicasInRole() promql.Expr {
 	return promql.CountBy(inRole(modelLabels), promql.CountBy(inRole(replicaLabels), promql.Vector(metrics.RequestsRunning)))
 }

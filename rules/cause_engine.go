@@ -153,8 +153,8 @@ func restartsWithin(window time.Duration) promql.Expr {
 	return promql.Call("floor", promql.Max(pageLabels, promql.Increase(promql.Vector(metrics.EngineRestarts), window)))
 }
 
-// answered2m returns the models of some metrics endpoints that recently answered a gateway or a probe. Such a model
-// serves, although its endpoints are not read in time.
+// answered2m returns the models of the given metrics endpoints that recently answered a gateway or a probe. Such a
+// model serves, although its endpoints are not read in time.
 func answered2m(pages promql.Expr) promql.Expr {
 	passedOn := above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), good), 2*minute)), 0)
 	probed := above(promql.Sum(namedModel, promql.Rate(promql.Vector(metrics.ProbeRequests, answered()), 2*minute)), 0)
@@ -246,9 +246,9 @@ func there(within time.Duration) promql.Expr {
 	return promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed, answersUsers), within))
 }
 
-// successorLoads returns models that have lost a metrics endpoint while a successor may be loading. The model was
-// served within the time that loading may take. In the namespace or on the node of the lost endpoint, an engine with a
-// yet unknown model loads. A pod that failed, according to an exporter, has no successor.
+// successorLoads returns models that have lost a metrics endpoint while a successor may be loading. Such a model was
+// served within the time that loading may take, and an engine whose model is still unknown is loading in the namespace
+// or on the node of the lost endpoint. A pod that failed, according to an exporter, has no successor.
 func successorLoads() promql.Expr {
 	loads := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
 	unknown := promql.Unless(promql.Unless(loads, promql.Offset(loads, patience)), promql.Vector(metrics.RecordedServed),
@@ -319,8 +319,8 @@ func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 // endpoint, the result is 60 s.
 func enginesDown() promql.Expr {
 	gone := above(promql.Vector(metrics.RecordedVanished), 0)
-	// A restarted exporter no longer knows what a silent engine served, so the record replaces this knowledge. The record
-	// counts only while the exporter answers, because the other engines are unknown otherwise.
+	// A restarted exporter no longer knows what a silent engine served, so the recorded series replaces the exporter's. It
+	// counts only while the exporter answers, because otherwise the state of the other engines is unknown.
 	silent := promql.Or(promql.Vector(metrics.EngineLastServed, answersUsers),
 		promql.And(promql.Equal(promql.Vector(metrics.RecordedServed, answersUsers), promql.Num(0)), promql.Vector(metrics.EngineUp),
 			promql.On(pageLabels...)))
@@ -402,9 +402,9 @@ func perRank(f *metrics.Family) promql.Expr {
 var whole = []*promql.Matcher{promql.Eq(metrics.LabelDPRank, ""), promql.Eq(metrics.LabelReplica, "")}
 
 // standsStill returns 1 for each replica that makes no progress as a whole. If only some ranks make no progress, it
-// returns their share. The exporter reports certain stalls. If a replica merely shows no progress, a busy GPU that only
-// this replica uses proves that there is work. If a standstill ended by itself, the next standstill within the hour
-// counts after four minutes.
+// returns their share. The exporter reports stalls of which it is certain. If a replica merely shows no progress, a
+// busy GPU that only this replica uses proves that there is work. If a standstill ended by itself, the next standstill
+// within the hour counts after four minutes.
 func standsStill() promql.Expr {
 	onPage := promql.On(pageLabels...)
 	standing := func(f *metrics.Family, longer float64) promql.Expr {
@@ -452,7 +452,7 @@ func computing() promql.Expr {
 }
 
 // shown returns the value of a metrics endpoint some time ago. If the endpoint could not be read then, it returns the
-// value of the two minutes before.
+// last value of the two minutes before.
 func shown(f *metrics.Family, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), ago), 2*minute)
 }
@@ -480,7 +480,7 @@ func hostBound(window time.Duration) promql.Expr {
 // good matches the outcomes of requests that got a complete answer.
 var good = promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")
 
-// answersWindow is three times as long as the longest mean answer for which answersDue expects answers. Even a batch of
+// answersWindow is three times the longest mean duration of answers for which answersDue has a result. Even a batch of
 // answers that begin and end together ends within this window.
 const answersWindow = 2 * minute
 
@@ -568,8 +568,8 @@ func fewerReplicas() promql.Expr {
 	return promql.Unless(below(left, 0.75), promql.CountBy(modelLabels, unknown))
 }
 
-// unscheduled returns how many seconds longer first tokens take than the scheduler of their replica explains. This
-// difference must be most of their time.
+// unscheduled returns how many seconds longer first tokens take than the scheduler of their replica explains. The
+// difference must be more than half of the time to first token.
 func unscheduled() promql.Expr {
 	return promql.Gt(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineUnscheduled)), 0.1),
 		times(0.5, mean(metrics.TimeToFirstToken, replicaLabels, recentWindow)))
@@ -585,8 +585,8 @@ func learntSlowdown() promql.Expr {
 // slowSteps returns the time between tokens of each model as a multiple of the usual time, if the engines' work does not explain the
 // difference. Either the engines compute no more than usual, or steps take more than 1.5 times as long as the additional work explains. No
 // request costs more than its own step, so a batch of n makes a step at most n times as long. If n is the usual batch, k times as many
-// requests make the step at most 1/(1-(k-1)n) times as long. An n below a tenth is not measured. A step that computes a prompt is longer by
-// the prompt's uncached tokens. Bursts that queue make steps longer than any mean explains.
+// requests make the step at most 1/(1-(k-1)n) times as long. The rule counts an n below 0.1 as 0.1. A step that computes a prompt is longer
+// by the prompt's uncached tokens. Bursts that queue make steps longer than any mean explains.
 func slowSteps() promql.Expr {
 	longer := against("token_time")
 	bursts := promql.And(queued(), promql.Lt(longer, times(1.5, against("arrivals"))))

@@ -60,9 +60,9 @@ var (
 // silence is how long a model that is never silent must get no user's request before the alert pages.
 const silence = 6 * minute
 
-// neverSilent returns a number of users' first tokens in two minutes for each model. The model reached this number for
-// 98% of the day until ten minutes ago. Numbers below four are left out, because a silence may then be chance. A record
-// shorter than a day cannot distinguish a broken path from a client that has finished.
+// neverSilent returns for each model the number of users' first tokens in two minutes that the model reached during 98%
+// of the day that ended ten minutes ago. Numbers below four are left out, because a silence may then be chance. A
+// record shorter than a day cannot distinguish a broken path from a client that has finished.
 func neverSilent() promql.Expr {
 	served := promql.Vector(usersServed(recentWindow))
 	return promql.And(promql.Ge(promql.Sum(modelLabels, promql.QuantileOver(0.02, promql.Offset(served, 10*minute), day)), promql.Num(4)),
@@ -71,9 +71,9 @@ func neverSilent() promql.Expr {
 
 // fellSilent returns neverSilent for each model whose engines were up but got no user's request for six minutes. If
 // requests run or wait, the path works. The requests may also have moved to other models of the namespace. This is
-// assumed if the other models get at least 1.3 times as many requests as before, and the increase is half of this
-// model's usual requests. The page lasts as long as the silence, even when the silence becomes a part of the reference
-// day.
+// assumed if the models that get at least 1.3 times as many requests as 45 minutes before now get, together, more than
+// half of this model's usual requests. The page lasts as long as the silence, even when the silence becomes a part of
+// the reference day.
 func fellSilent() promql.Expr {
 	got := func(ago time.Duration) promql.Expr {
 		return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(usersServed(recentWindow)), ago), silence))
@@ -107,10 +107,10 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 	return promql.Mul(perPage, promql.Vector(metrics.RecordedGateway), promql.On(pageLabels...).ManyToOne(metrics.LabelRole))
 }
 
-// gatewayFailsAlone returns the failing share of a gateway's requests to a model. The share must exceed one in a
-// hundred and four times the share that the model's engines fail. The engines' share comes from their own counts, or
-// else from the gateway's. If a gateway names no model, or no engine names the model, the comparison uses the engines
-// in the gateway's namespace that fail the largest share. Engines without requests fail none.
+// gatewayFailsAlone returns the share of a gateway's requests to a model that fail. The share must exceed 1%, and four
+// times the share that the model's engines fail. The engines' share comes from their own counts, or else from the
+// gateway's. If a gateway names no model, or no engine names the model, the comparison uses the engines in the
+// gateway's namespace that fail the largest share. Engines without requests fail none.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
 	perModel, namespace := promql.On(modelLabels...), []string{metrics.LabelCluster, metrics.LabelNamespace}
 	fails := above(promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, gatewayRole())), 0.01)

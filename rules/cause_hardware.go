@@ -68,7 +68,7 @@ var (
 		},
 		Dashboard: GPUDashboard,
 	}
-	// GPUSlowed is about a GPU whose clocks are lowered, or that is busy without useful work.
+	// GPUSlowed is about a GPU that runs at lowered clocks, or that is busy but slow.
 	GPUSlowed = &Alert{
 		Name:        "LLMGPUSlowed",
 		Branch:      Hardware,

@@ -120,10 +120,10 @@ func failedByVersion() promql.Expr {
 }
 
 // restartedWorse returns the share of each model's engines that restarted within the hour. The share is at least a
-// half, no more requests arrive than usual, and no KV cache is full. A cold start alone must not explain the burn. So a
-// quarter of an hour has passed, or the prefix cache is not merely filling again. It is not merely filling if far more
-// tokens are computed, or if tokens take longer without a backlog that makes the batch large. The same applies if the
-// queue grows although tokens take no longer.
+// half, no more requests arrive than usual, and no KV cache is full. A cold start alone must not explain the burn. So
+// either a quarter of an hour has passed since the start, or the hit ratio does not show that the prefix cache is
+// filling again, and one of three things happens: far more tokens are computed, tokens take longer without a backlog
+// that makes the batch large, or the queue grows although tokens take no longer.
 func restartedWorse() promql.Expr {
 	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
 	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),

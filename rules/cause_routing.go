@@ -112,8 +112,8 @@ func overCauseWindow(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("avg_over_time", promql.Vector(f, m...), causeWindow)
 }
 
-// paceGroup records the time and the work of each replica per request, and the length of its answers. The length of
-// answers varies by as much as its mean, so ten answers prove nothing.
+// paceGroup records the time and the work of each replica per request, and the length of its answers. The standard
+// deviation of answer lengths is about as large as their mean, so ten answers prove nothing.
 func paceGroup() Group {
 	by := alike(replicaLabels)
 	perRequest := func(what, requests promql.Expr, least float64, by []string) promql.Expr {
@@ -286,15 +286,15 @@ func hotReplica() promql.Expr {
 }
 
 // onTheWay returns how much later first tokens are at a model's gateway than at its engines. The difference must be
-// most of their time.
+// larger than the time at the engines.
 func onTheWay(window time.Duration) promql.Expr {
 	engines := promql.Sum(modelLabels, promql.Vector(meanIn(window), ofStage(metrics.StageFirstToken)))
 	late := promql.Sub(mean(metrics.TimeToFirstToken, modelLabels, window, gatewayRole()), engines)
 	return both(promql.Gt(late, promql.Call("clamp_min", engines, promql.Num(0.1))), atLeast(10, window))
 }
 
-// probedLate returns how much later first tokens of synthetic requests are at a gateway than at the engines of its model, if the
-// difference is most of their time.
+// probedLate returns how much later first tokens of synthetic requests are at a gateway than at the engines of its model, if the difference
+// is more than half of their time at the gateway.
 func probedLate() promql.Expr {
 	took := promql.Max(placeLabels, promql.Vector(metrics.ProbeRecentFirstToken))
 	engines := promql.Max(atPage, promql.Vector(metrics.EngineInfo))

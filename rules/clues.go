@@ -434,7 +434,7 @@ func loadClues() []Clue {
 	}
 }
 
-// one keeps the worst series of each model, where the others are about the same engine or GPU.
+// one keeps the worst series of each model, if the other series are about the same engine or GPU.
 func one(e promql.Expr) promql.Expr { return promql.TopK(1, modelLabels, e) }
 
 // recently returns a rate of each model over the last two minutes. If there were few requests, it returns the rate over the last five

@@ -79,8 +79,8 @@ func promptTime() promql.Expr {
 		spent(promql.Re(metrics.LabelStage, "prefill|decode"))), 1), 0)
 }
 
-// perMillion records the price of a million tokens, of all tokens, of prompts and of answers. Prompts and answers share the price in
-// proportion to the times of prefill and decode. If these times are unknown, they share it by number of tokens.
+// perMillion records the price of a million tokens: of all tokens, of prompt tokens, and of answer tokens. Prompts and answers share the
+// price in proportion to the times of prefill and decode. If these times are unknown, they share it by number of tokens.
 func perMillion() []Record {
 	const hourly = 1e6 / 3600
 	perSecond := func(tokens promql.Expr) promql.Expr {

@@ -208,7 +208,7 @@ func (s Style) Histograms(e promql.Expr) promql.Expr {
 func (s Style) alert(a *Alert) FileRule {
 	var split strings.Builder
 	if a.Diagnosed {
-		// a cause that has ended still explains what burns, but its sentence is no longer true; of several, the one that led longest
+		// a cause that has ended still explains the burn, but its sentence is no longer true; of several, the one that came first for longest
 		longest := promql.TopK(1, nil, promql.Sum([]string{metrics.LabelClue}, promql.Over("count_over_time", verdictQuery(), 30*minute)))
 		was := promql.TopK(1, nil, promql.And(promql.Over("last_over_time", verdictQuery(), 30*minute), longest, promql.On(metrics.LabelClue)))
 		was = promql.Call("label_replace", was, promql.Str(metrics.LabelSays), promql.Str("Earlier: $1"), promql.Str(metrics.LabelSays),
@@ -263,9 +263,9 @@ func (s Style) lines(all []Evidence) string {
 }
 
 // labels returns the labels that an alert adds to the labels of its series. A page has a label with the branch where to look first. When
-// this branch changes, the page becomes another alert of its group, and Alertmanager sends the correction. If a clue is absent for minutes,
-// or present for one, this corrects nothing, because an exporter may be starting, or an engine may come and go. Clues of a recovery also correct nothing. If
-// fewer and fewer requests are bad, slow parts did not cause the page.
+// this branch changes, the page becomes another alert of its group, and Alertmanager sends the correction. A clue that is absent for
+// minutes, or present for only one minute, triggers no correction, because an exporter may be starting, or an engine may come and go. Clues
+// that appear during a recovery trigger none either: if fewer and fewer requests are bad, slow parts did not cause the page.
 func (s Style) labels(a *Alert) map[string]string {
 	all := s.fixedLabels(a)
 	if a.corrects() {

@@ -22,7 +22,7 @@ type Measure struct {
 	Query func(window time.Duration, m ...*promql.Matcher) promql.Expr
 }
 
-// worseBy is how much worse a release may make some measures: a fifth, as in the regression alert for few requests.
+// worseBy is how much worse a release may make some measures: a fifth, as in the regression alert for many requests.
 const worseBy = 0.2
 
 // Measures returns the measures of a release in the order of people's questions. Effects on users come first, then the

@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// settled is an age of a page. After this time, the page is no longer news to its reader. Faults that begin later are new.
+// settled is the age at which a page is no longer news to its reader. Faults that begin later are new.
 const settled = 15 * minute
 
 // newsEvents is the smallest number of bad events that are news. With rare requests, ten times as many requests as

@@ -38,7 +38,7 @@ func suspectGroups(opt Options) []Group {
 		records = append(records, Record{metrics.RecordedSuspect, c.Query, labels})
 	}
 	records = append(records, Record{Name: metrics.RecordedShown, Expr: strongest()})
-	if opt.Tier == Shard { // which has no group of burn rates
+	if opt.Tier == Shard { // a shard has no group of burn rates
 		records = append(records, Record{Name: metrics.RecordedSentence, Expr: sentences(promql.Vector(metrics.RecordedShown))})
 	}
 	return chunked("llm-suspects", Interval/2, records)
@@ -205,8 +205,9 @@ func (s Style) title(a *Alert) string {
 		`promise ` + percent(allowed) + `)`
 }
 
-// meanWait returns the mean wait of the minutes of a page's share, if it is longer than promised. The mean counts only
-// tokens that came. Tokens that are already late also count as bad events, so the mean may be below the threshold.
+// meanWait returns the mean wait over the same minutes as the share in a page, if the wait is longer than promised. The
+// mean counts only tokens that have arrived. Overdue tokens already count as bad events, so the mean may be below the
+// threshold.
 func meanWait(own []*promql.Matcher, shareNow, burnsNow promql.Expr) promql.Expr {
 	threshold := promql.Max(nil, promql.Vector(metrics.SLOThreshold,
 		append(same(metrics.LabelCluster, metrics.LabelSLO), promql.Eq(metrics.LabelKind, "requested"))...))

@@ -78,8 +78,8 @@ func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
 	return true, true
 }
 
-// Fits returns Snap's bound for a threshold in seconds. If the bound is close enough, the reason is Counted. With a bound below half of the
-// threshold, good answers would count as bad. Fits then returns why the objective is not counted.
+// Fits returns Snap's bound for a threshold in seconds. If the bound is close enough, the reason is Counted. If the bound is below half of
+// the threshold, good answers would count as bad, so Fits returns the reason why the objective is not counted.
 func Fits(bounds []float64, threshold float64) (bound float64, reason Reason) {
 	bound, ok := Snap(bounds, threshold)
 	switch {

@@ -19,7 +19,7 @@ var (
 const Probes metrics.Runtime = "probe"
 
 // Grids returns the default bucket bounds of engines with latency histograms, for advice during the check of a
-// configuration. The bounds in the engine's metrics decide in the end, because users of some engines can set them.
+// configuration. The bounds in the engine's metrics have the last word, because users of some engines can set them.
 func Grids() map[metrics.Runtime]map[Signal][]float64 {
 	return map[metrics.Runtime]map[Signal][]float64{
 		metrics.VLLM:        gridVLLM,

@@ -120,11 +120,11 @@ type Objective struct {
 	Select Selector `yaml:"select,omitempty"`
 	// CountAborts makes requests that the client gave up count as bad for availability.
 	CountAborts bool `yaml:"count_aborts,omitempty"`
-	// Severity limits the alerts of a burning budget. Page is the default and follows the windows. Ticket turns the fast
-	// windows into tickets. None means no alert.
+	// Severity is the highest severity of the alerts on a burning budget. With Page, the default, the fast windows page.
+	// With Ticket, they open tickets instead. With None, nothing alerts.
 	Severity Severity `yaml:"severity,omitempty"`
-	// Labels has labels that users define, such as team. The objective has them, and so do alerts whose rules list their
-	// names.
+	// Labels are labels that users define, such as team. The objective's series have them, and so do alerts whose rules
+	// list their names.
 	Labels map[string]string `yaml:"labels,omitempty"`
 	// Runbook and Dashboard are the user's own addresses, which alerts show in addition to the generated ones.
 	Runbook   string `yaml:"runbook,omitempty"`

@@ -66,7 +66,7 @@ type NowWindow struct {
 }
 
 // NowWindows lists the windows that show the present burn. The shortest comes first. A window shorter than two scrapes
-// shows nothing. With fewer bad requests in the longest window, it is unknown when a burn began.
+// shows nothing. If even the longest window has fewer than MinBad bad requests, it is unknown when a burn began.
 var NowWindows = []NowWindow{{Duration(time.Minute), 10}, {Duration(2 * time.Minute), 10}, {Duration(5 * time.Minute), 3}}
 
 // LeastSpend is the part of a pair's spend, at a model's usual traffic, that must be spent before the pair alerts. After a start from zero,
@@ -75,7 +75,7 @@ const LeastSpend = 0.1
 
 // WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window. Until then, the long window has no
 // more events than the short window, and a few requests that waited for the compilation of kernels may be a fifth of all requests. With a
-// model's usual traffic, a real outage spends that much within a minute. In the first hour of a model or of an objective, the usual traffic
+// model's usual traffic, a real outage spends this part within a minute. In the first hour of a model or of an objective, the usual traffic
 // is unknown. WakeSpend then also applies, with the traffic so far.
 const WakeSpend = 0.5
 
@@ -86,8 +86,8 @@ const StayShare = 0.5
 // These constants define a sustained burn. It applies to objectives that nearly all events must meet, with a budget below SustainedBudget.
 // It pages although the long window is still full of good events, for example from before throughput collapsed. The short window of five
 // minutes burns at SustainedFactor times the pair's threshold. With a target of 99.9% over 30 days, this means that 4.3% of events are bad.
-// The share SustainedPart of these bad events is older than SustainedFor, and the same share came in the last SustainedNow. So a stall of a
-// minute that is over does not page.
+// SustainedFor ago, the rate of bad events was already more than SustainedPart of the present rate. More than SustainedPart of the bad
+// events came in the last SustainedNow. So a stall of a minute that is over does not page.
 const (
 	SustainedBudget = One / 500
 	SustainedFactor = 3

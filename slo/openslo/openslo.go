@@ -228,8 +228,8 @@ func owner(from map[string]values) map[string]string {
 	return labels
 }
 
-// severity returns the highest severity of the alert policies. If a word is not among OpenSLO's examples, the default
-// stays, which pages. An unnecessary page is better than a missing page.
+// severity returns the highest severity of the alert policies. If a severity is not among OpenSLO's examples, it
+// returns the default, which pages. An unnecessary page is better than a missing page.
 func (d documents) severity(s spec) (loudest slo.Severity) {
 	for _, p := range s.AlertPolicies {
 		policy := d.find("AlertPolicy", p)
