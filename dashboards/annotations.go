@@ -9,8 +9,8 @@ import (
 
 // mark describes an event that is drawn across all panels, as a thin line of constant width. Grafana's Prometheus data
 // source marks the times at which a series is exactly 1. For an alert, it would draw a block over every panel while the
-// alert fires. It requests as many points as the screen has pixels (one per half hour for a month), so a mark stands
-// for all events since the previous point.
+// alert fires. It requests as many points as the screen has pixels (one per half hour for a month), so one mark covers
+// all events since the previous point.
 type mark struct {
 	name, colour, title, text string
 	expr                      promql.Expr

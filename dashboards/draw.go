@@ -74,7 +74,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		o := table.NewOptions()
 		o.ShowHeader = true
 		if slices.ContainsFunc(p.Columns, func(c Column) bool { return c.Texts != nil && slices.Contains(p.Wrapped, c.Title) }) {
-			o.CellHeight = new(common.TableCellHeightLg) // two lines; Grafana ignores the texts that replace labels
+			o.CellHeight = new(common.TableCellHeightLg) // room for two lines; for the height, Grafana ignores the texts that replace values
 		}
 		if p.SortBy == "" {
 			o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(false)}}
@@ -98,7 +98,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 
 func drawTimeline(out *dashboard.Panel, p Panel) {
 	o := statetimeline.NewOptions()
-	// The rows have 12 pixels each, below the title and above axis, legend and pages.
+	// The rows have 12 pixels each, below the title and above the axis, the legend and the page buttons.
 	o.ShowValue, o.MergeValues, o.RowHeight, o.PerPage = common.VisibilityModeAuto, new(true), 0.9, new(float64((38*p.Height-155)/12))
 	o.Legend, o.Tooltip = common.VizLegendOptions{
 		DisplayMode: common.LegendDisplayModeList, Placement: common.LegendPlacementBottom,
@@ -150,8 +150,8 @@ var addressOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: 
 // nodeOfRow begins the names of rows that belong to a node.
 const nodeOfRow = "{{instance}} "
 
-// shortRows keeps only the name of a host and the kind of a slowdown. A row's name has two fifths of the panel, and
-// Grafana cuts off its beginning.
+// shortRows keeps only the name of a host and the kind of a slowdown. A row's name gets two fifths of the panel's
+// width, and Grafana cuts off its beginning.
 var shortRows = []dashboard.DataTransformerConfig{
 	{Id: "renameByRegex", Options: map[string]any{"regex": `/^([A-Za-z][^ .:]*)[.:]\S+/`, "renamePattern": "$1"}},
 	{Id: "renameByRegex", Options: map[string]any{"regex": `/(_thermal|_brake)_slowdown$/`, "renamePattern": "$1"}},

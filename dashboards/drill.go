@@ -4,8 +4,8 @@ package dashboards
 type Drill struct {
 	// Moves lists the incidents that must change the panel after their onset.
 	Moves []string
-	// Still means that no other incident may move the panel, because the panel would point to the wrong cause. Incidents
-	// in May are exceptions.
+	// Still means that no other incident may move the panel, because the panel would point to the wrong cause. The
+	// incidents listed in May are exceptions.
 	Still bool
 	May   []string
 	// Excuse explains why no incident moves the panel, or why no incident gives data to all its queries. Tests then use

@@ -38,7 +38,7 @@ var burns = []string{
 	"bad-release", "thermal-throttle",
 }
 
-// nowRow fits on the first screen. The screen ends with the table that names where to look first. Firing alerts stand
+// nowRow fits on the first screen. The screen ends with the table that names where to look first. Firing alerts are
 // beside burning objectives and recent changes.
 func nowRow(s scope, w windows) []Panel {
 	tables := nowTables(s)
@@ -106,7 +106,7 @@ func (s scope) listed() promql.Expr {
 		andMore(located(first, metrics.LabelReplica, metrics.LabelModel, [3]string{"$1", "$1: $2", "$1"}), metrics.LabelReplica))
 }
 
-// andMore adds to a text the number of further places at which an alert fires. This number is in the label order.
+// andMore adds to a text the number of further places at which an alert fires. The number comes from the label order.
 func andMore(e promql.Expr, label string) promql.Expr {
 	e = promql.Call("label_join", e, promql.Str(label), promql.Str("|"), promql.Str(label), promql.Str(metrics.LabelOrder))
 	return replaced(replaced(e, label, "$1", label, "(.*)[|]0?"), label, "$1 and $2 more", label, "(.*)[|](.+)")
@@ -169,9 +169,9 @@ func (s scope) burning() (rows, since promql.Expr) {
 }
 
 // causes returns the alerts on causes that fire for a model or for a GPU that serves it. They are labelled as suspects. The evidence is
-// their name, the first place, and at how many more places or GPUs of the model they fire. Pages come before suspects, which have the value
-// 1, and tickets come after suspects. The page of a broken GPU comes first, because the GPU may be why a model is down. Waiting requests
-// are an effect of causes, so they also come after suspects.
+// their name, the first place, and the number of further places or GPUs of the model at which they fire. Pages come before suspects, which
+// have the value 1, and tickets come after suspects. The page of a broken GPU comes first, because the GPU may be why a model is down.
+// Waiting requests are an effect of causes, so they also come after suspects.
 func (s scope) causes() promql.Expr {
 	var symptoms []string
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
@@ -551,8 +551,8 @@ func leversRow() []Panel {
 	}
 }
 
-// levers returns the parts of runbooks that list actions. They stand beside the evidence for them, in the words of the
-// runbooks.
+// levers returns the parts of runbooks that list actions. The dashboard shows them beside their evidence, in the words
+// of the runbooks.
 func levers(title string, alerts ...string) Panel {
 	var b strings.Builder
 	for _, alert := range alerts {

@@ -98,8 +98,8 @@ func lines(title, unit string, width uint32, about About, queries ...Query) Pane
 	return p
 }
 
-// crowded reports whether a panel has more than three lines per model. The panel has a line for each part of the model,
-// or several queries.
+// crowded reports whether a panel may have more than three lines per model: it has more than three queries, or a line
+// for each part of the model.
 func (p Panel) crowded() bool {
 	return len(p.Queries) > 3 || slices.ContainsFunc(p.Queries, func(q Query) bool {
 		return slices.ContainsFunc(labelsOf(q.Expr), func(l string) bool { return !slices.Contains(whole, l) })
@@ -135,7 +135,7 @@ func (s scope) fires() status {
 	return status{1, "firing", "none fires", s.of(metrics.RecordedReplicas)}
 }
 
-// unsaid is the value of a row without reports. Without such a row, a timeline could not show this.
+// unsaid is the value of the row for all series while nothing reports. A timeline could not show this otherwise.
 const unsaid = -1
 
 // timeline shows the times of faults. It has one row for each faulty series within the range. Below them, a row for all

@@ -87,7 +87,8 @@ func (s scope) rate(by []string, f *metrics.Family, more ...*promql.Matcher) pro
 // bounded lists the labels by which the bounds of buckets differ.
 var bounded = []string{metrics.LabelRuntime, metrics.LabelVersion}
 
-// buckets returns the observations per second within le that replicas report, with the version of each replica.
+// buckets returns the observations per second up to each bound (le) that replicas report, with the version of each
+// replica.
 func (s scope) buckets(h *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	return promql.Mul(promql.Rate(promql.BucketsOf(h, s.where(h, more...)...), rateInterval), s.of(metrics.RecordedVersion),
 		promql.On(replicas...).ManyToOne(metrics.LabelVersion))

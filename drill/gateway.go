@@ -30,7 +30,7 @@ type Gateway interface {
 	Refused(host string, now time.Duration) (status int)
 }
 
-// NewGateway returns the gateway of a runtime, in front of one model and the engines at some hosts.
+// NewGateway returns the gateway of a runtime, in front of one model and its engines at the given hosts.
 func NewGateway(r metrics.Runtime, model string, hosts []string) Gateway {
 	if r == metrics.SMG {
 		return NewSGLangRouter(model, hosts)

@@ -71,7 +71,7 @@ func (r *Request) For(patience time.Duration) *Request {
 	return r
 }
 
-// Prefill returns the request to a prefill engine, which answers with one token. When this request has ended, r follows.
+// Prefill returns the request for a prefill engine, which answers with one token. When this request has ended, r follows.
 func (r *Request) Prefill() *Request {
 	return &Request{
 		Arrival: r.Arrival, Prompt: r.Prompt, Cached: r.Cached, Output: 1, Truncated: true, Adapter: r.Adapter, patience: r.patience, Then: r,

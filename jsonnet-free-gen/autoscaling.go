@@ -50,8 +50,8 @@ const relearns = 45 * time.Minute
 
 type object = map[string]any
 
-// behaviour is slow on purpose. A replica loads its model for minutes, and the next step must not overshoot meanwhile.
-// A removed replica loses its prefix cache.
+// behaviour is slow on purpose. A replica takes minutes to load its model, and the autoscaler must not overshoot
+// meanwhile. A removed replica loses its prefix cache.
 var behaviour = object{
 	"scaleUp":   object{"stabilizationWindowSeconds": 60, "policies": []object{{"type": "Pods", "value": 2, "periodSeconds": 300}}},
 	"scaleDown": object{"stabilizationWindowSeconds": 900, "policies": []object{{"type": "Pods", "value": 1, "periodSeconds": 600}}},

@@ -73,7 +73,7 @@ func enginesPage() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// newest writes a table of the quantities that the newest releases of some dialects report.
+// newest writes a table of the quantities that the newest releases of the given dialects report.
 func newest(b *bytes.Buffer, dialects []*engine.Dialect, quantities []*metrics.Family) {
 	b.WriteString("| |")
 	for _, f := range quantities {

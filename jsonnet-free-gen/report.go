@@ -261,7 +261,7 @@ func (r *report) sum(of model.Matrix, row *budgetRow) (total float64) {
 
 func last(s *model.SampleStream) float64 { return float64(s.Values[len(s.Values)-1].Value) }
 
-// of returns the series whose values of the labels by equal those of labels. The labels by are named as in the vocabulary.
+// of returns the series that have the same values as labels for the label names in by. These are names of the vocabulary.
 func (r *report) of(all model.Matrix, by []string, labels model.Metric) model.Matrix {
 	return slices.DeleteFunc(slices.Clone(all), func(s *model.SampleStream) bool {
 		return slices.ContainsFunc(by, func(name string) bool {

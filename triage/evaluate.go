@@ -91,8 +91,9 @@ func (e *evaluation) record(records []rules.Record) error {
 }
 
 // recorded returns the result of a recording rule. If the rule reads only the past, the result comes from a Prometheus.
-// If this Prometheus has not recorded the result, it may still have the series that the rule reads. It also has the
-// facts, clues and clients' patience of the last minutes. These need more requests than arrived between the readings.
+// If this Prometheus has not recorded the result, it may still have the series that the rule reads. If suspects, facts
+// about requests, or requests without a first token give no result, the result also comes from the Prometheus, because
+// they need more requests than arrived between the readings.
 func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	recorded := func() (engine.Vector, error) {
 		m := make([]*labels.Matcher, 0, len(r.Labels))
@@ -168,7 +169,7 @@ func (e *evaluation) execute(query string) (engine.Vector, error) {
 }
 
 // squeeze makes an expression read the two readings. Each window becomes the time between the readings, and each short
-// offset leads to the first reading. Windows exclude their start, so one more millisecond includes both readings. The
+// offset points to the first reading. Windows exclude their start, so one more millisecond includes both readings. The
 // past rate of a counter becomes its mean rate before the first reading, if that time is long enough for a fair
 // comparison. A low quantile over a window becomes the smaller of the two values, because a quantile would lie between
 // the values.
@@ -204,7 +205,7 @@ func (e *evaluation) squeeze(x promql.Expr) {
 }
 
 // These are the minimum requirements for an engine's lifetime to represent the past: thirty minutes, ten times the time
-// between the readings, a hundred requests, and as many requests as arrived since then.
+// between the readings, a hundred requests, and as many requests before the given time (see aged) as arrived after it.
 const (
 	longLife     = 30 * time.Minute
 	fairRequests = 100
@@ -276,7 +277,7 @@ func page(l labels.Labels) string {
 }
 
 // aged returns the age of the engine at each metrics endpoint, if the engine's lifetime represents the past. By the given time, the engine
-// must have run for long, and must have served more requests than arrived since then. served has 1 for each such endpoint. If an engine
+// must have run long enough, and must have served more requests than have arrived since. served has 1 for each such endpoint. If an engine
 // does not report its start, served has 1 if the engine had served ten times as many requests, because values per request need no age.
 func (m memory) aged(at time.Time, elapsed time.Duration) (aged, served map[string]float64) {
 	aged, served = map[string]float64{}, map[string]float64{}

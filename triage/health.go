@@ -20,8 +20,8 @@ import (
 
 // These constants define the evidence that a model is healthy.
 const (
-	enoughRequests = 10              // requests between the readings; of fewer, none may fail by chance although a third usually fail
-	muchOf         = 1. / 3          // share of the requests that ended without showing health
+	enoughRequests = 10              // requests between the readings; among fewer, by chance none may fail even if a third usually fail
+	muchOf         = 1. / 3          // largest share of ended requests whose outcome does not show health
 	settled        = 5 * time.Minute // from this age on, a process no longer crashes at its start
 )
 
@@ -103,7 +103,7 @@ func (t traffic) served() float64 {
 	return max(t.first, good(t.ended))
 }
 
-// came returns how many requests came, according to any metric.
+// came returns how many requests arrived, according to any metric.
 func (t traffic) came() float64 {
 	n := 0.
 	for _, ended := range []map[metrics.Outcome]float64{t.ended, t.passed} {
@@ -144,7 +144,7 @@ func (t traffic) odd() (lines []string) {
 	return lines
 }
 
-// dueRequests is how many requests must be due in a silence that is more than chance.
+// dueRequests is how many requests usually arrive in the shortest silence that is not chance.
 const dueRequests = 10
 
 // doubts explains why the health of a model is uncertain, although no objective burns.
@@ -179,9 +179,9 @@ func (j *judge) doubts(m subject, t traffic) ([]string, error) {
 	return lines, err
 }
 
-// silence reports that no request has come for longer than chance explains. It needs a Prometheus that has recorded the
-// usual rate. Clients that have finished look like a broken path. They also look like engines that hang before they
-// count a request.
+// silence reports that no request has arrived for longer than chance explains. It needs a Prometheus that has recorded
+// the usual rate. Clients that have finished cannot be distinguished from a broken path, or from engines that hang
+// before they count a request.
 func (j *judge) silence(m subject) (string, error) {
 	silent, err := j.query(promql.Sub(promql.Call("time"), promql.Max(nil, promql.Vector(metrics.EngineLastProgress, m.matchers()...))))
 	if err != nil || len(silent) == 0 {
@@ -274,8 +274,9 @@ func (j *judge) workerless(of labels.Labels) bool {
 	return false
 }
 
-// silent names the metrics endpoints of a model that cannot be read, and the reasons. dead reports whether this proves
-// that the model serves nobody. Then no endpoint answers. For a gateway, no engine may get a first token, either.
+// silent names the metrics endpoints of a model that cannot be read, and the reasons. For engines and gateways without
+// a model's name, dead reports whether this proves that they serve nobody: no endpoint answers, and no engine gives a
+// first token.
 func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 	why := append([]string{metrics.LabelReason}, metrics.PageLabels...)
 	found, err := j.query(promql.Equal(promql.Max(why, promql.Vector(metrics.EngineUp)), promql.Num(0)))
@@ -323,7 +324,7 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 	return lines, len(others) == 0, err
 }
 
-// confidence is high if the verdict would nearly always be right. Then the suspect is the fault's own value, or users'
+// confidence is high if the verdict would nearly always be right. Then the suspect measures the fault itself, or users'
 // requests suffered, and no other branch has an equally clear clue. Otherwise, the second result names that branch and
 // the value that distinguishes the two. An engine's fault may come from a release, and an engine may be gone because of
 // its GPU, although no value shows this. Without the past, it is unknown why requests wait.
@@ -356,11 +357,11 @@ func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, 
 	return "low", ""
 }
 
-// isClue reports whether a suspect only hints at a branch. Other suspects are the fault itself.
+// isClue reports whether a suspect only hints at a branch. Other suspects measure the fault itself.
 func (s Suspect) isClue() bool { return !s.harms && s.Branch != rules.Hardware }
 
-// rival returns the first branch that is as suspicious as the first suspect's branch. A value must distinguish it from
-// the others. The result may be empty.
+// rival returns the first branch that is as suspicious as the first suspect's branch and that some value distinguishes
+// from other branches (see apart). The result is empty without such a branch.
 func (j *judge) rival(first Suspect, others []Suspect) rules.Branch {
 	compares := j.comparesWithPast(first.Clue)
 	for _, s := range others {

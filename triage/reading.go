@@ -65,9 +65,9 @@ func dated(before, after Reading) Reading {
 }
 
 // remembered returns two readings as if the node had been recorded. A metrics endpoint may be gone at the second
-// reading. If the exporter read it within the hour, remembered adds the served model to both readings, and to the
-// second as the rules record it. If the exporter read an endpoint before, but too late for the second reading, the
-// endpoint is not gone. It is in the result late.
+// reading. If the exporter read the endpoint within the hour, remembered adds the served model to both readings. To the
+// second reading it also adds the series that the rules would record. If an endpoint only answered too late for the
+// second reading, it is not gone, but in the result late.
 func remembered(before, after Reading) (_, _ Reading, late promql.Vector) {
 	as := func(f *metrics.Family, l labels.Labels, keep ...string) promql.Sample {
 		b := labels.NewBuilder(l)

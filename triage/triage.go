@@ -97,7 +97,7 @@ type Evidence struct {
 	Before string     `json:"before,omitempty"`
 }
 
-// RuledOut names a branch without a suspect. It also explains whether this rules out the branch, and why.
+// RuledOut names a branch without a suspect. It also states whether the branch is ruled out, and why.
 type RuledOut struct {
 	Branch rules.Branch `json:"branch"`
 	Why    string       `json:"why"`
@@ -479,7 +479,7 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 			Branch: rules.Branch(c.Metric.Get(metrics.LabelBranch)), Clue: c.Metric.Get(metrics.LabelClue), Says: says,
 			Runbook: c.Metric.Get(metrics.LabelRunbook), Delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric),
 		}
-		if clue.Clue == "gpu_failed" { // this fault ends engines
+		if clue.Clue == "gpu_failed" { // this fault stops engines
 			all = slices.Insert(all, 0, clue)
 			continue
 		}

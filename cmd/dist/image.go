@@ -116,7 +116,7 @@ func certificates() ([]byte, error) {
 	return all, nil
 }
 
-// tryImage is the image with a Prometheus, the rules and the dashboards in it: drill try.
+// tryImage is the image of drill try, which contains a Prometheus, the rules and the dashboards.
 func (r *release) tryImage(p platform) (v1.Image, error) {
 	image, err := r.image(p)
 	if err != nil {

@@ -33,7 +33,7 @@ type story struct {
 	sent    int                // number of messages
 }
 
-// leads finds in a message the link to the runbook, with the labels that the link fills in.
+// leads finds the link to the runbook in a message, and the labels that the link fills in.
 var leads = regexp.MustCompile(`(?m)^Runbook: .*?(\S+/runbooks/(\w+)\S*)$`)
 
 // note adds a line to the record.

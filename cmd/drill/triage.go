@@ -45,7 +45,7 @@ func triageSummary(all []score.Triage) string {
 	return b.String()
 }
 
-// triageRows shows the answer of each source in each incident. An exclamation mark stands before a wrong branch.
+// triageRows shows the answer of each source in each incident. An exclamation mark precedes a wrong branch.
 func triageRows(all []score.Triage, seeds uint64) [][]string {
 	rows := [][]string{{"incident", "right"}}
 	for _, w := range ways {

@@ -15,7 +15,7 @@ import (
 )
 
 // nvidiaSMI is the value of --against that runs nvidia-smi. askSMI is the time limit for nvidia-smi. Without
-// persistence mode, nvidia-smi initialises each GPU, which takes long.
+// persistence mode, nvidia-smi initialises each GPU, which takes a long time.
 const (
 	nvidiaSMI = "nvidia-smi"
 	askSMI    = 2 * time.Minute

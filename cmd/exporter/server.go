@@ -219,7 +219,7 @@ func (s *server) gather(ctx context.Context) ([]*dto.MetricFamily, *engine.Expos
 	s.self.ran("engine", time.Since(start), engines.Complete())
 	err := s.large.collect(engines)
 	families, failed := s.registry.Gather()
-	if err = errors.Join(err, failed); err != nil { // serve the gathered part nevertheless
+	if err = errors.Join(err, failed); err != nil { // serve the part that was gathered
 		s.log.Error("metrics left out", "err", err)
 	}
 	return families, engines

@@ -86,7 +86,8 @@ func (s *server) readTwice(ctx context.Context) ([]triage.Verdict, error) {
 	return triage.Judge(ctx, before, after, nil)
 }
 
-// compare judges with the past. It limits the time for the past, so that enough time is left for a verdict without the past.
+// compare judges with the past. It limits the time that queries of the past may take, so that enough time is left for a verdict without the
+// past.
 func compare(ctx context.Context, before, after triage.Reading, past triage.Past) ([]triage.Verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*judgeAfter)
 	defer cancel()

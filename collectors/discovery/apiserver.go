@@ -23,8 +23,8 @@ type Pods struct {
 	stores []*kube.Store[pod] // while Run runs
 }
 
-// NewPods returns the source of the node's pods in some namespaces. An empty list means all namespaces. If several pods
-// name one port of the node, the processes of the pods in procfs show which pod listens there.
+// NewPods returns the source of the node's pods in the given namespaces. An empty list means all namespaces. If several
+// pods name one port of the node, the processes of the pods in procfs show which pod listens there.
 func NewPods(cluster *kube.Cluster, procfs string, namespaces ...string) *Pods {
 	if namespaces == nil {
 		namespaces = []string{metav1.NamespaceAll}

@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
 )
 
-// A bystander describes a server that has a known metrics page but is not an engine. It stands in front of engines,
-// beside engines, or on their machine.
+// A bystander describes a server that has a known metrics page but is not an engine. It is in front of engines, beside
+// engines, or on their machine.
 type bystander struct {
 	name, kind string
 	reason     string // reason label of llm_engine_up

@@ -139,7 +139,7 @@ func (t *tokenless) count(r sight, restarted bool) {
 	t.ended, t.level = t.ended+max(0, least-t.level), max(least, t.level)
 }
 
-// warmth holds whether an engine has become warm since its start.
+// warmth records whether an engine has become warm since its start.
 type warmth struct {
 	earlier float64   // answers at its start
 	calm    time.Time // since when no request has waited
@@ -179,9 +179,9 @@ func (n *unseen) add(r sight) {
 }
 
 // seconds returns how much longer first tokens took than requests stayed in the scheduler. By Little's law, the time in
-// the scheduler is at most the mean number of requests in the scheduler per departing request. A queue may come and go
-// between two readings, so the engine's own times count if they are longer. Alone, the engine's own times prove
-// nothing, because an engine counts them when a request ends.
+// the scheduler is at most the mean number of requests in it, divided by the requests that leave it per second. A queue
+// may come and go between two readings, so the engine's own times count if they are longer. Alone, the engine's own
+// times prove nothing, because an engine counts them when a request ends.
 func (n unseen) seconds() (seconds float64, known bool) {
 	if len(n) == 0 {
 		return 0, false

@@ -76,7 +76,7 @@ type Dialect struct {
 	// Models is for servers that count one request under several models. It returns the model under which a model's
 	// requests count: the same model, a model that contains it, or none. If Models is nil, each model counts as itself.
 	Models func(p *scrape.Page, id Identity) func(model string) (as string)
-	// Behind means that a frontend sends the requests. The frontend counts or repeats the requests that an engine loses.
+	// Behind means that requests come from a frontend. The frontend counts or repeats requests that the engine loses.
 	Behind bool
 	// Supplement marks a dialect that accompanies an engine's own dialect on the same metrics page. If the engine does not
 	// report a quantity, the rows of the supplement are tried, under the engine's runtime.

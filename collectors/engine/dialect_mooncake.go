@@ -6,7 +6,7 @@ import (
 )
 
 // mooncake reads the master of a Mooncake store and its clients. To the engines the whole store is remote; in the
-// master's own numbers, memory segments are the host tier and files the disk.
+// master's own numbers, memory segments are the host tier, and files are the disk tier.
 var mooncake = Dialect{
 	Runtime:   metrics.Mooncake,
 	Source:    "Mooncake mooncake-store/src/master_metric_manager.cpp, client_metric.h",

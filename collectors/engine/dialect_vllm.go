@@ -686,7 +686,7 @@ func loraSlots(in []Member) (slots float64, ok bool) {
 	return slots, slots > 0
 }
 
-// aboveZero adds up the members of some families. It has no result while the sum is zero.
+// aboveZero adds up the members of the given families. It has no result while the sum is zero.
 func aboveZero(families ...string) func([]Member) (float64, bool) {
 	return func(in []Member) (float64, bool) {
 		total, ok := sum(families...)(in)

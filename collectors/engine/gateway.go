@@ -62,7 +62,6 @@ func ownPage(found []*Dialect) []*Dialect {
 const otherValue = "other"
 
 // kept limits the number of values of each label on a metrics page. Clients or configurations choose these values.
-// metrics page.
 var kept = map[string]int{metrics.LabelModel: 100, metrics.LabelRoute: 20, metrics.LabelTenant: 20, metrics.LabelPriority: 20, metrics.LabelLora: 20}
 
 // bounded returns the value of a label that clients or configurations choose. It keeps the first values as long as the
@@ -289,7 +288,7 @@ func rejected(why metrics.Rejection) []metrics.Label { return waitsFor(string(wh
 // dropped is a Map that drops a label, because other sources of the same row lack the label.
 func dropped(string) string { return "" }
 
-// without returns a Map that drops the values by which a gateway means unknown.
+// without returns a Map that drops the values that a gateway writes for unknown.
 func without(unknown ...string) func(string) string {
 	return func(s string) string {
 		for _, u := range unknown {

@@ -135,8 +135,8 @@ func (l Line) Value(values []float64) float64 {
 	return l.line.eval(values)
 }
 
-// Sources returns regular expressions for the names of engines' series for some quantities, as Prometheus stores the
-// series. For histograms, they match the counts. They also match the names that Ray and OpenTelemetry use.
+// Sources returns regular expressions for the names that the engines' series of the given quantities have in
+// Prometheus. For histograms, they match the counts. They also match the names that Ray and OpenTelemetry use.
 func Sources(of ...*metrics.Family) []string {
 	var names []string
 	for _, d := range builtin {

@@ -255,7 +255,7 @@ func (l *Ledger) lived(series string, start float64, counters iter.Seq2[string, 
 	return p.restarts
 }
 
-// holds records how many requests run inside the process. It ignores for a while a metrics page that lacks counters of
+// holds records how many requests run inside the process. For a while, it ignores a metrics page that lacks counters of
 // the process, because such a page may come from the next process.
 func (p *lives) holds(counters iter.Seq2[string, float64], inside map[string]float64, restarted bool, now time.Time) {
 	present := 0

@@ -93,7 +93,7 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 }
 
 // answersUsers reports whether users' requests go uncounted if a server lacks a signal. A cache or a prefill engine
-// answers no user. A gateway that names no model stands before engines that count the gateway's requests.
+// answers no user. A gateway that names no model is in front of engines that count the gateway's requests.
 func answersUsers(whole [outLabels]string) bool {
 	switch whole[outRole] {
 	case metrics.KVCacheRole, metrics.PrefillRole:

@@ -114,8 +114,8 @@ func (t *target) configure(s *snapshot) {
 	t.changesTo(s)
 }
 
-// changesTo adds the last known changes. It adds them even while the engine does not answer, because the engine may not
-// start because of a change.
+// changesTo adds the last known changes. It adds them even while the engine does not answer, because a change may
+// prevent the engine from starting.
 func (t *target) changesTo(s *snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -57,7 +57,6 @@ func (p *plan) accrues(l *line) bool {
 type Sameness int
 
 // These are the values of Sameness. Undecided covers unusable metrics pages, and idle engines that report no other trace.
-// served nothing and report nothing else about themselves.
 const (
 	Undecided Sameness = iota
 	Different

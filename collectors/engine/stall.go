@@ -24,14 +24,15 @@ const (
 	// newRequests and newFiles are increases in requests and open files since the last progress. Smaller increases do not prove work. They may
 	// come from a request that stayed in the server's gauge, or from a log file and the connections of scrapers.
 	newRequests, newFiles = 2, 4
-	// connected limits the number of new connections that prove a stall early. The number is otherwise a quarter of the due answers.
+	// connected is the largest number of new connections that is needed to prove a stall early. A quarter of the due answers is sufficient if
+	// that is fewer.
 	connected = 20
 	// piling is how often the number of waiting requests must grow, while none runs, to prove that clients wait. The
 	// number of requests whose clients have left does not grow.
 	piling = 2
 	// briefly is the maximum duration of a step. remembered is how long a standstill counts after its end.
 	briefly, remembered = 45 * time.Second, 5 * time.Minute
-	// leavers is how many clients must give up within the time leaving, to prove that other clients wait.
+	// leavers is how many clients must give up, over a time of at least leaving, to prove that other clients wait.
 	leavers, leaving = 2, time.Minute
 	// settling is how long an answer may stay in the server after its last token.
 	settling = 5 * time.Second
@@ -465,7 +466,7 @@ func (p *past) wait(r sight, d time.Duration) time.Duration {
 	return max(d, unproven)
 }
 
-// ofClients reports whether new connections are explained by the traffic of the last hour, which must not have ended long before.
+// ofClients reports whether the traffic of the last hour explains new connections. The traffic must not have ended long before.
 func (p *past) ofClients(now time.Time) bool {
 	silence := p.more.Sub(p.moved)
 	return p.due(now, now.Sub(p.moved)) >= someDue && (silence <= 2*time.Minute || p.due(now, silence) <= manyDue)

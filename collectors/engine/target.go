@@ -41,7 +41,7 @@ type target struct {
 	changed  []string   // series of llm_engine_config_changed_timestamp_seconds
 	changes  []Change   // the same changes, for people
 	changeAt []float64
-	// served has when each served model was last seen, by series of llm_engine_last_served_timestamp_seconds.
+	// served maps series of llm_engine_last_served_timestamp_seconds to the times when their models were last seen.
 	served map[string]time.Time
 	// These come from the same metrics page, for probes: the objectives that it does not count, and its engine's labels.
 	uncounted []uncounted

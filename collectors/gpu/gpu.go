@@ -41,9 +41,9 @@ type Options struct {
 	// Deadline limits how long one cycle of one GPU may take before the GPU counts as stuck. The first
 	// cycle after a driver load may take seconds. Default: 10 s.
 	Deadline time.Duration
-	// RestartAfter limits how long only a new process could use the library. This happens if the library's version differs
-	// from the kernel module's, or if the container has lost its device nodes. Then Run returns an error. A negative value
-	// means never. Default: 5 min.
+	// RestartAfter is how long Run waits before it returns an error if only a new process could use the library. This
+	// happens if the library's version differs from the kernel module's, or if the container has lost its device nodes. A
+	// negative value means never. Default: 5 min.
 	RestartAfter time.Duration
 	// LibraryPath names the NVML library to load. By default, the loader finds libnvidia-ml.so.1.
 	LibraryPath string

@@ -43,7 +43,7 @@ func (o Options) newPace() *pace {
 }
 
 // took records the time that the readings of a tier spent in the driver. It takes the shorter of the last two times,
-// because one slow call does not prove a slow driver, and first answers take long.
+// because one slow call does not prove a slow driver, and first answers are slow.
 func (p *pace) took(t tier, d time.Duration) {
 	shorter := min(d, p.last[t])
 	switch p.n[t]++; p.n[t] {
@@ -103,7 +103,7 @@ type row struct {
 func at(t tier) row { return row{tier: t} }
 
 // took records the time that a reading spent in the driver. It takes the shorter of the last two times, because the
-// first answers of some fields take long.
+// first answers of some fields take a long time.
 func (r *row) took(d time.Duration) { r.cost, r.last = min(d, r.last), d }
 
 // settle makes a fast reading slow if this reading alone takes more than a tenth of the budget. It reports whether the

@@ -396,7 +396,8 @@ func (n *Node) Blind() bool {
 	})
 }
 
-// Node returns the verdicts of the last judgement. It returns false until a GPU was read, or was missing for long.
+// Node returns the verdicts of the last judgement. It returns false until a GPU has been read, or has been missing for
+// a long time.
 func (j *Judge) Node() (Node, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

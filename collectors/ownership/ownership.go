@@ -226,8 +226,8 @@ func placeOf(p gpu.Process) place { return place{p.GPU.UUID, p.GPU.Index, p.Inst
 
 func (p place) labels() []string { return []string{p.uuid, p.index, p.instance} }
 
-// usage adds up the memory and the activity of some processes. A sum is known only if the value of every process is
-// known.
+// usage adds up the memory and the activity of a group of processes. A sum is known only if the value of every process
+// is known.
 type usage struct {
 	bytes   uint64
 	unknown bool

@@ -6,7 +6,6 @@
 //	request   one request, and when the parts of its answer arrived    request.go, stream.go
 //	probe     when to send a request and when not, and the series      probe.go, budget.go, ollama.go
 //	engines   probes of discovered engines                             engines.go
-//	engines   probes of the engines that were found             engines.go
 package probe
 
 import (

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// These limits apply to the size of an answer. The chunk of a token has some hundred bytes.
+// These limits apply to the size of an answer. The chunk of a token has a few hundred bytes.
 const (
 	maxAnswerBytes  = 1 << 20
 	maxMessageBytes = 64 << 10

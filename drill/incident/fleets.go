@@ -39,8 +39,8 @@ func edge() drill.Profile {
 	return p
 }
 
-// decoding returns the decode side of a model. Other engines compute the prompts. There are four times the requests
-// that combined replicas serve easily, and KV caches arrive over 200 Gbit/s.
+// decoding returns the decode side of a model. Other engines compute the prompts. It gets four times the requests that
+// replicas without separate prefill engines serve easily, and KV caches arrive over 200 Gbit/s.
 func decoding() world.Fleet {
 	f := chat()
 	f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9

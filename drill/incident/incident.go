@@ -38,7 +38,7 @@ type Incident struct {
 	// Or names another alert that may page first, because both detect the same fault. Chance decides which of the two is
 	// earlier.
 	Or *rules.Alert
-	// Within limits how late a page may come. It is needed if the theory gives no time, because no budget burns or no
+	// Within limits how late a page may come. It is needed if the theory predicts no time, because no budget burns or no
 	// request could be sent.
 	Within time.Duration
 	// Cause names the alert that must name the cause, as a page or a ticket. If no alert must name the cause, Clue names

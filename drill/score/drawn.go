@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// Answer is the branch that a page or a triage named. It also has whether the branch is right.
+// Answer is the branch that a page or a triage named. It also states whether the branch is right.
 type Answer struct {
 	Branch rules.Branch `json:"branch"`
 	Right  bool         `json:"right"`

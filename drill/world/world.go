@@ -28,7 +28,7 @@ const slice = 5 * time.Second
 type Fleet struct {
 	Profile  drill.Profile
 	Replicas int
-	// Fresh engines start with the world. Otherwise, the engines are a day old, but their counters are at zero.
+	// Fresh means that the engines start with the world. Otherwise, they are a day old, but their counters are at zero.
 	Fresh bool
 	// Runtimes lists the kinds of engine. The replicas use them in turn.
 	Runtimes []metrics.Runtime
@@ -132,7 +132,7 @@ type Replica struct {
 	// Unreachable means that the gateway cannot connect to the engine's port, although the exporter can, as with a network
 	// policy.
 	Unreachable bool
-	// Misses makes reads of the engine's metrics time out during one of every Misses half minutes.
+	// Misses makes reads of the engine's metrics time out in one of every Misses intervals of 30 seconds.
 	Misses int
 	// Profile configures the engine when it starts.
 	Profile drill.Profile
@@ -493,7 +493,7 @@ func (w *World) route() (to *Replica) {
 	return w.among(w.Replicas[:cmp.Or(w.Favours, w.Fleet.Prefills, len(w.Replicas))], &w.next)
 }
 
-// among picks the next of some replicas whose port is open. Health checks see only the port.
+// among picks the next of the given replicas whose port is open. Health checks see only the port.
 func (w *World) among(replicas []*Replica, next *int) (to *Replica) {
 	first := *next
 	for i := range replicas {

@@ -58,8 +58,8 @@ type Row struct {
 	By    string
 	// Is states what kind of value the other exporter reports.
 	Is meaning
-	// Whole marks a row about the whole GPU that the metrics page repeats for each MIG instance. The family has the label
-	// of instances nevertheless.
+	// Whole marks a row about the whole GPU that the metrics page repeats for each MIG instance. Nevertheless, the family
+	// has the label of instances.
 	Whole bool
 	// Absent explains why the source may be missing. If Absent is empty, the reason is that the exporter's configuration
 	// does not request the source.
