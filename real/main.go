@@ -126,8 +126,10 @@ func choose(o options, wanted *regexp.Regexp) (chosen []Play, compared []*server
 	if compared != nil {
 		chosen, environments = nil, append(environments, "aiperf")
 	}
-	if slices.Contains(compared, sglang) || slices.ContainsFunc(chosen, func(p Play) bool { return p.Server == sglang }) {
-		environments = append(environments, sglang.name)
+	for _, by := range []*server{sglang, llama} {
+		if slices.Contains(compared, by) || slices.ContainsFunc(chosen, func(p Play) bool { return p.Server == by }) {
+			environments = append(environments, by.name)
+		}
 	}
 	return chosen, compared, environments
 }
@@ -157,7 +159,7 @@ func (s *Stage) play(ctx context.Context, p Play, seed uint64) (o Outcome, err e
 	if p.Gateway == dynamo {
 		engines = 0
 	} else if p.Gateway != nil {
-		engines = 2
+		engines = cmp.Or(p.Engines, 2)
 	}
 	s.flags, s.probes = p.Flags, p.Probes
 	for i := engines; i < len(s.engines); i++ {

@@ -17,7 +17,8 @@ type Play struct {
 	Says    string                                    // description of the incident
 	Right   []rules.Branch                            // branches of which the page must name one; nil if no page must be sent
 	Server  *server                                   // server of the model; default: vllm
-	Gateway *front                                    // gateway in front of two engines; default: one engine without a gateway
+	Gateway *front                                    // gateway in front of the engines; default: one engine without a gateway
+	Engines int                                       // number of engines behind the gateway; default: two
 	Probes  bool                                      // the exporter also reads the gateway
 	Eyes    bool                                      // the exporter has its own Ways to the engines
 	Flags   []string                                  // flags of the engines; default: the server's usual flags

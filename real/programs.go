@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,7 +42,8 @@ var errMissing = errors.New("not here")
 type Programs struct {
 	folder, source                            string // folders of the installation, and of the requirements and the script
 	prometheusPath, alertmanagerPath, taskset string
-	model, heavy, words                       string // heavy has more layers; words is a model for Dynamo's mocker
+	model, heavy, words, gguf                 string // heavy has more layers; words is a model for Dynamo's mocker
+	llamaPath                                 string // llama-server
 	exporterPath, rules, commit, out          string
 }
 
@@ -98,7 +101,7 @@ func (p *Programs) install(ctx context.Context, log io.Writer, environments []st
 		}
 	}
 	p.model, p.words = filepath.Join(p.folder, "model"), filepath.Join(p.folder, "words")
-	p.heavy = filepath.Join(p.folder, "heavy")
+	p.heavy, p.gguf = filepath.Join(p.folder, "heavy"), filepath.Join(p.folder, "gguf")
 	for _, m := range [][]string{
 		{p.model, hidden, layers, "1000", strconv.Itoa(adapters)}, {p.heavy, hidden, "40", "1000", "0"}, {p.words, "64", "2", "32000", "0"},
 	} {
@@ -108,6 +111,12 @@ func (p *Programs) install(ctx context.Context, log io.Writer, environments []st
 		if err := run(p.program("vllm", "python"), append([]string{filepath.Join(p.source, "model.py")}, m...)...); err != nil {
 			return err
 		}
+	}
+	if slices.Contains(environments, llama.name) {
+		if p.llamaPath, err = exec.LookPath(cmp.Or(os.Getenv("LLAMA_SERVER"), "llama-server")); err != nil {
+			return fmt.Errorf("llama-server, or LLAMA_SERVER=FILE: %w", errMissing)
+		}
+		return run(p.program(llama.name, "python"), filepath.Join(p.source, "llama.py"), p.gguf, hidden, layers, "1000")
 	}
 	return nil
 }

@@ -34,6 +34,10 @@ var (
 		name: "sglang", usual: []string{"--max-running-requests", "2"}, step: 10 * time.Millisecond, token: 2800 * time.Microsecond,
 		computing: []string{"sglang::scheduler"}, command: (*Stage).sglangCommand,
 	}
+	llama = &server{
+		name: "llama", usual: []string{"--parallel", "2"}, step: 10 * time.Millisecond, token: 2 * time.Millisecond,
+		computing: []string{"--alias"}, command: (*Stage).llamaCommand,
+	}
 )
 
 func (s *Stage) vllmCommand(e *Engine) (env, args []string) {
@@ -63,6 +67,13 @@ func (s *Stage) sglangCommand(e *Engine) (env, args []string) {
 		}, e.flags...)
 }
 
+func (s *Stage) llamaCommand(e *Engine) (env, args []string) {
+	return nil, append([]string{
+		s.llamaPath, "--model", filepath.Join(s.gguf, "model.gguf"), "--alias", model, "--threads", "1", "--ctx-size", "8192",
+		"--metrics", "--no-webui", "--host", "127.0.0.1", "--port", strconv.Itoa(e.port),
+	}, e.flags...)
+}
+
 // cudaStub builds a library beside SGLang. It has the one function of CUDA's library that SGLang calls without a GPU.
 func cudaStub(ctx context.Context, folder string) error {
 	source := filepath.Join(folder, "cuda.c")
@@ -77,9 +88,45 @@ func cudaStub(ctx context.Context, folder string) error {
 	return nil
 }
 
+// throttle gives an engine a share of a core's time, as a container's CPU limit does.
+func throttle(ctx context.Context, s *Stage, e *Engine, share float64) error {
+	const period = 100_000 // microseconds
+	group, quota := fmt.Sprintf("/sys/fs/cgroup/cpu/real-%d", e.port), fmt.Sprint(int(share*period))
+	limits := map[string]string{"cpu.cfs_period_us": fmt.Sprint(period), "cpu.cfs_quota_us": quota}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		group, limits = filepath.Join("/sys/fs/cgroup", filepath.Base(group)), map[string]string{"cpu.max": fmt.Sprint(quota, " ", period)}
+	}
+	if err := os.MkdirAll(group, 0o755); err != nil {
+		return fmt.Errorf("%w (%w)", err, errMissing)
+	}
+	for name, value := range limits {
+		if err := os.WriteFile(filepath.Join(group, name), []byte(value), 0); err != nil {
+			return fmt.Errorf("%w (%w)", err, errMissing)
+		}
+	}
+	for _, pid := range descendants(e.Process.Process.Pid) {
+		if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			return err
+		}
+	}
+	e.spent = true // it stays in its group
+	s.loops.Go(func() {
+		<-ctx.Done()
+		e.stop()
+		_ = os.Remove(group)
+	})
+	return nil
+}
+
 // otherServers are incidents of engines that are not vLLM.
 func otherServers() []Play {
 	return []Play{
+		{
+			Name: "slow-peer", Says: "one of four llama-servers gets 65% of the core's time that it needs", Server: llama,
+			Right: []rules.Branch{rules.Routing, rules.Engine, rules.Hardware}, Gateway: litellm, Engines: 4,
+			Load: Load{Rate: 0.3, Own: 24, Output: 40}, Lasts: 20 * time.Minute, Asked: true,
+			Fault: func(ctx context.Context, s *Stage) error { return throttle(ctx, s, s.engines[2], 0.65) },
+		},
 		{
 			Name: "sglang-queueing", Says: "SGLang gets six times the requests, more than --max-running-requests at once",
 			Server: sglang, Right: []rules.Branch{rules.Queueing}, Fault: change(func(l *Load) { l.Rate *= 6 }),
