@@ -131,7 +131,7 @@ func (l *Learner) Learn(r Reading) {
 	s.firstCounts = grown(s.firstCounts, r.First.Counts, before.First.Counts)
 	s.gapCounts = grown(s.gapCounts, r.Gap.Counts, before.Gap.Counts)
 	s.gapMeans += r.Gap.All - before.Gap.All
-	if s.took >= window {
+	if s.took+took/2 >= window { // the next reading would be further from the window's length; scrapes are not exactly regular
 		l.take(*s, r)
 		l.sum = totals{}
 	}

@@ -379,6 +379,17 @@ func TestSteps(t *testing.T) {
 			t.Errorf("slow for %d minutes: no batch that both have run, of %v and %v", c.minutes, peer.Steps(), slow.Steps())
 		}
 	}
+	var irregular Learner // scrapes are some milliseconds early or late
+	r := Reading{At: time.Unix(0, 0)}
+	for i := range 25 {
+		r.At = r.At.Add(30*time.Second - 10*time.Millisecond)
+		gaps := 3000 + 100*float64(i%5)
+		r.Gaps, r.GapSeconds = r.Gaps+gaps, r.GapSeconds+0.01*gaps
+		irregular.Learn(r)
+	}
+	if irregular.Steps() == nil {
+		t.Error("unknown after twelve minutes of readings that are almost half a minute apart")
+	}
 	var fresh Learner
 	page(&fresh, 5, swinging, exact(1))
 	if s := fresh.Steps(); s != nil {

@@ -94,6 +94,7 @@ func run(ctx context.Context, o options) error {
 	if compared != nil {
 		return s.compare(ctx, compared)
 	}
+	var wrong []string
 	for _, play := range chosen {
 		if ctx.Err() != nil {
 			break
@@ -108,6 +109,12 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 		fmt.Println(outcome.row())
+		if outcome.wrong() {
+			wrong = append(wrong, play.Name)
+		}
+	}
+	if wrong != nil && ctx.Err() == nil {
+		return fmt.Errorf("the page was wrong or missing in %d of %d plays: %s", len(wrong), len(chosen), strings.Join(wrong, ", "))
 	}
 	return ctx.Err()
 }
@@ -234,6 +241,7 @@ func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 		return err
 	}
 	s.keep(ctx, "before")
+	s.compareRival(ctx, "before", o)
 	o.Healthy = s.alerts(ctx)
 	o.Fault = s.client.Now()
 	if err := p.Fault(ctx, s); err != nil {
@@ -303,4 +311,17 @@ func (s *Stage) ask(ctx context.Context, p Play, o *Outcome) {
 		})
 	}
 	wait.Wait()
+	s.compareRival(ctx, "asked", o)
+}
+
+// compareRival asks vllm-doctor, if there is one and the engines are vLLM.
+func (s *Stage) compareRival(ctx context.Context, moment string, o *Outcome) {
+	if s.doctorPath == "" || len(s.engines) == 0 || s.engines[0].server != vllm {
+		return
+	}
+	if o.Rival == nil {
+		o.Rival = map[string][]string{}
+	}
+	o.Rival[moment+", page"] = s.rival(ctx, s.engines[0].url()+"/metrics")
+	o.Rival[moment+", Prometheus"] = s.rival(ctx, "--since=5m", "http://"+local(s.port+40))
 }

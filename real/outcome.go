@@ -16,27 +16,28 @@ import (
 // Outcome is the result of a play. Times are in seconds since the fault. If there is a second fault, due and paged
 // count from the second fault.
 type Outcome struct {
-	Play      string           `json:"play"`
-	Says      string           `json:"says"`
-	Commit    string           `json:"commit"`
-	Begin     time.Time        `json:"begin"`
-	End       time.Time        `json:"end"`
-	Load      [2]string        `json:"load_average"`           // at the beginning and at the end
-	Slow      int              `json:"slow"`                   // duration of a request, relative to the machine of the first scores
-	Fault     float64          `json:"fault_seconds"`          // since the beginning
-	Then      float64          `json:"then_seconds,omitempty"` // time of the second fault, since the first
-	Right     []rules.Branch   `json:"right"`
-	Hurt      []Hurt           `json:"hurt"`
-	Requests  map[string][]int `json:"requests"` // number of requests by outcome, before and after the fault
-	Due       float64          `json:"due_seconds"`
-	Paged     float64          `json:"paged_seconds"` // -1 means never
-	PagedBy   []string         `json:"paged_by"`
-	PageSays  []string         `json:"page_says"` // first lines of the first page
-	PageRight bool             `json:"page_right"`
-	Triage    map[string]Said  `json:"triage"` // alone, with Prometheus
-	Told      []Notification   `json:"told"`
-	Healthy   []string         `json:"alerts_in_health,omitempty"` // alerts that were pending or fired before the fault
-	Void      []string         `json:"void,omitempty"`             // why the play is void
+	Play      string              `json:"play"`
+	Says      string              `json:"says"`
+	Commit    string              `json:"commit"`
+	Begin     time.Time           `json:"begin"`
+	End       time.Time           `json:"end"`
+	Load      [2]string           `json:"load_average"`           // at the beginning and at the end
+	Slow      int                 `json:"slow"`                   // duration of a request, relative to the machine of the first scores
+	Fault     float64             `json:"fault_seconds"`          // since the beginning
+	Then      float64             `json:"then_seconds,omitempty"` // time of the second fault, since the first
+	Right     []rules.Branch      `json:"right"`
+	Hurt      []Hurt              `json:"hurt"`
+	Requests  map[string][]int    `json:"requests"` // number of requests by outcome, before and after the fault
+	Due       float64             `json:"due_seconds"`
+	Paged     float64             `json:"paged_seconds"` // -1 means never
+	PagedBy   []string            `json:"paged_by"`
+	PageSays  []string            `json:"page_says"` // first lines of the first page
+	PageRight bool                `json:"page_right"`
+	Triage    map[string]Said     `json:"triage"`          // alone, with Prometheus
+	Rival     map[string][]string `json:"rival,omitempty"` // findings of vllm-doctor before the fault and with triage, from a page and from Prometheus
+	Told      []Notification      `json:"told"`
+	Healthy   []string            `json:"alerts_in_health,omitempty"` // alerts that were pending or fired before the fault
+	Void      []string            `json:"void,omitempty"`             // why the play is void
 }
 
 // Said is the output of exporter triage.
@@ -112,6 +113,12 @@ func (o *Outcome) judge(p Play, records []Record, told []Notification) {
 			}
 		}
 	}
+}
+
+// wrong reports whether a page named no right cause, or was missing or sent without reason. Plays that are void are not wrong.
+func (o *Outcome) wrong() bool {
+	paged := o.Paged >= 0
+	return o.Void == nil && (paged && !o.PageRight || !paged && o.Due >= 0 && o.Right != nil)
 }
 
 // ends counts how requests ended, before and after the fault.

@@ -43,13 +43,13 @@ type Programs struct {
 	folder, source                            string // folders of the installation, and of the requirements and the script
 	prometheusPath, alertmanagerPath, taskset string
 	model, heavy, words, gguf                 string // heavy has more layers; words is a model for Dynamo's mocker
-	llamaPath                                 string // llama-server
+	llamaPath, doctorPath                     string // llama-server; vllm-doctor, a rival, if VLLM_DOCTOR names it
 	exporterPath, rules, commit, out          string
 }
 
 // find looks for Debian's programs.
 func find(folder, source string) (*Programs, error) {
-	p := &Programs{folder: folder, source: source}
+	p := &Programs{folder: folder, source: source, doctorPath: os.Getenv("VLLM_DOCTOR")}
 	var err error
 	wanted := map[string]*string{"prometheus": &p.prometheusPath, "prometheus-alertmanager": &p.alertmanagerPath, "taskset": &p.taskset}
 	for name, path := range wanted {

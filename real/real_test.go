@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
@@ -319,5 +320,25 @@ func TestBucket(t *testing.T) {
 	}
 	if _, _, apart := idle.bucket("w", 0.5, 0.5); apart == 0 {
 		t.Error("a histogram without observations agrees")
+	}
+}
+
+// TestWrong checks which plays make the command fail.
+func TestWrong(t *testing.T) {
+	branch := []rules.Branch{rules.Engine}
+	for name, c := range map[string]struct {
+		Outcome
+		want bool
+	}{
+		"the right cause":              {Outcome{Due: 60, Paged: 90, PageRight: true, Right: branch}, false},
+		"another cause":                {Outcome{Due: 60, Paged: 90, Right: branch}, true},
+		"nobody, although one was due": {Outcome{Due: 60, Paged: -1, Right: branch}, true},
+		"nobody, and none was due":     {Outcome{Due: -1, Paged: -1, Right: branch}, false},
+		"a page about nothing":         {Outcome{Due: -1, Paged: 90}, true},
+		"void":                         {Outcome{Due: 60, Paged: 90, Right: branch, Void: []string{"paged before the fault"}}, false},
+	} {
+		if got := c.wrong(); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }

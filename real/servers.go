@@ -122,10 +122,10 @@ func throttle(ctx context.Context, s *Stage, e *Engine, share float64) error {
 func otherServers() []Play {
 	return []Play{
 		{
-			Name: "slow-peer", Says: "one of four llama-servers gets 65% of the core's time that it needs", Server: llama,
-			Right: []rules.Branch{rules.Routing, rules.Engine, rules.Hardware}, Gateway: litellm, Engines: 4,
-			Load: Load{Rate: 0.3, Own: 24, Output: 40}, Lasts: 20 * time.Minute, Asked: true,
-			Fault: func(ctx context.Context, s *Stage) error { return throttle(ctx, s, s.engines[2], 0.65) },
+			Name: "slow-peer", Says: "one of four llama-servers gets at most half of a core", Server: llama,
+			Right: []rules.Branch{rules.Routing, rules.Engine, rules.Hardware}, Gateway: vllmRouter, Engines: 4,
+			Load: Load{Rate: 0.25, Own: 24, Output: 40}, Lasts: 20 * time.Minute, Asked: true,
+			Fault: func(ctx context.Context, s *Stage) error { return throttle(ctx, s, s.engines[2], 0.5) },
 		},
 		{
 			Name: "sglang-queueing", Says: "SGLang gets six times the requests, more than --max-running-requests at once",

@@ -345,8 +345,14 @@ func (s *Stage) record(ctx context.Context) error {
 	content := fmt.Sprintf(`global: {scrape_interval: 30s, evaluation_interval: 1m}
 rule_files: ['%s']
 alerting: {alertmanagers: [{static_configs: [{targets: ['%s']}]}]}
-scrape_configs: [{job_name: %s, static_configs: [{targets: ['%s']}]}]
+scrape_configs:
+  - {job_name: %s, static_configs: [{targets: ['%s']}]}
 `, filepath.Join(s.rules, "rules.yaml"), local(s.port+41), rules.DefaultJob, local(s.port+31))
+	if s.doctorPath != "" { // vllm-doctor queries the engines' own metrics
+		for _, e := range s.engines {
+			content += fmt.Sprintf("  - {job_name: engine-%d, static_configs: [{targets: ['%s']}]}\n", e.port, local(e.port))
+		}
+	}
 	if err := os.WriteFile(settings, []byte(content), 0o600); err != nil {
 		return err
 	}
@@ -407,6 +413,27 @@ func (s *Stage) triage(ctx context.Context, args ...string) (verdict json.RawMes
 		answer, _ = json.Marshal(map[string]string{"error": string(answer)})
 	}
 	return answer, string(read)
+}
+
+// rival returns the findings of vllm-doctor about the first engine's metrics page, or about what Prometheus has of all engines.
+func (s *Stage) rival(ctx context.Context, args ...string) (findings []string) {
+	c := exec.CommandContext(ctx, s.doctorPath, append([]string{"diagnose", "--output=json"}, args...)...)
+	c.Dir = s.folder
+	out, err := c.Output() // exits with an error if there are findings
+	var answer struct {
+		Checks []struct {
+			Finding *struct{ Severity, Title, Summary string }
+		}
+	}
+	if failed := json.Unmarshal(out, &answer); failed != nil {
+		return []string{fmt.Sprintf("%s (%v)", out, errors.Join(err, failed))}
+	}
+	for _, check := range answer.Checks {
+		if f := check.Finding; f != nil {
+			findings = append(findings, fmt.Sprintf("%s: %s. %s", f.Severity, f.Title, f.Summary))
+		}
+	}
+	return findings
 }
 
 // keep stores the metrics pages of the exporter and of the engines at a moment.
