@@ -119,13 +119,16 @@ type Engine struct {
 	Serving
 	// Clock is the GPU's clock as a share of its maximum. Slow is a factor on the duration of steps. Starved is how long
 	// each step waits for the CPU while the GPU idles. Lag is how much longer the CPU's part of each step takes because the
-	// CPU is slow, although it is free: the GPU idles, and no thread waits for a CPU. Preparing is how long the server's only
-	// thread works on each request (its template, its images) before the core gets the request. Wedged means that the engine's core
-	// hangs: its server accepts requests and shows old metrics, and clients give up. ShowsIdle means that a wedged core
-	// reports no running request. Broken means that the server answers each request with an error at once.
+	// CPU is slow, although it is free: the GPU idles, and no thread waits for a CPU. Masking is how long the CPU works on each
+	// running request in each step, one after the other, while the GPU idles, as on the token masks of structured outputs.
+	// Preparing is how long the server's only thread works on each request (its template, its images) before the core gets the
+	// request. Wedged means that the engine's core hangs: its server accepts requests and shows old metrics, and clients give
+	// up. ShowsIdle means that a wedged core reports no running request. Broken means that the server answers each request with
+	// an error at once.
 	Clock, Slow float64
 	Starved     time.Duration
 	Lag         time.Duration
+	Masking     time.Duration
 	Preparing   time.Duration
 	// CPUWait is how long the engine's thread has waited for a CPU since the drill began.
 	CPUWait                   time.Duration
@@ -418,7 +421,7 @@ func (e *Engine) step() {
 		tokens += e.Draft * len(e.running)
 	}
 	took := time.Duration(e.stepSeconds(tokens, context, attended, drafted, e.Clock) * e.Slow * float64(time.Second))
-	e.now += took + e.Starved + e.Lag + e.launching() + swapping
+	e.now += took + e.Starved + e.Lag + e.launching() + swapping + time.Duration(len(e.running))*e.Masking
 	e.CPUWait += e.Starved
 	e.busy += took
 	e.unreported = false

@@ -28,6 +28,9 @@ type Gateway interface {
 	// Refused records that the engine at a host does not listen. It returns the status for the client, or zero if the
 	// gateway tries another engine.
 	Refused(host string, now time.Duration) (status int)
+	// Unanswered records that a request was sent to the engine at a host, and that no answer came before the gateway's
+	// timeout.
+	Unanswered(host string, now time.Duration)
 }
 
 // NewGateway returns the gateway of a runtime, in front of one model and its engines at the given hosts.
@@ -141,6 +144,11 @@ func (l *LiteLLM) NoneLeft() int {
 func (l *LiteLLM) Refused(host string, now time.Duration) int {
 	l.fail(host, http.StatusInternalServerError, now)
 	return http.StatusInternalServerError
+}
+
+// Unanswered implements Gateway.
+func (l *LiteLLM) Unanswered(host string, now time.Duration) {
+	l.fail(host, http.StatusRequestTimeout, now)
 }
 
 // fail counts a failed answer of a deployment. The deployment may then cool down.

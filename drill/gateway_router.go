@@ -111,6 +111,11 @@ func (s *SGLangRouter) Refused(host string, now time.Duration) int {
 	return 0
 }
 
+// Unanswered implements Gateway. It is an assumption that the request is not retried.
+func (s *SGLangRouter) Unanswered(string, time.Duration) {
+	s.fail(http.StatusGatewayTimeout, "call_upstream_request_error")
+}
+
 // Before implements Gateway.
 func (s *SGLangRouter) Before(o Observer, host string) Observer { return behindRouter{o, s, host} }
 

@@ -96,6 +96,9 @@ type World struct {
 	GatewayRefuses float64
 	// GatewayLag is how long the gateway works on each request before it forwards the request.
 	GatewayLag time.Duration
+	// GatewaySwallows is the longest prompt, in tokens, that gets from the gateway to an engine. Longer requests get no answer, as
+	// on a path that drops large packets, and the gateway's timeout counts as over at once. 0 means no limit.
+	GatewaySwallows float64
 	// PassesPrefill makes the router send each request to a decode engine at once, past the prefill engines.
 	PassesPrefill bool
 	// FavoursDecode limits the router to this number of decode engines, for requests whose prefill has ended. 0 means all decode engines.
@@ -342,7 +345,7 @@ func (w *World) Heal(loading time.Duration) {
 	w.ExporterDown, w.NodeDown, w.ManagerDead, w.Idle, w.Hold, w.GatewayDead, w.GatewayBuffers, w.Mismatched, w.ProbesFail = false, false,
 		false, false, false, false, false, false, false
 	w.Favours, w.FavoursDecode, w.GatewayFails, w.GatewayStatus, w.GatewayLag, w.PassesPrefill = 0, 0, 0, 0, 0, false
-	w.GatewayRefuses = 0
+	w.GatewayRefuses, w.GatewaySwallows = 0, 0
 	for i, r := range w.Replicas {
 		of := well.Replicas[i]
 		anew := r.Down || r.Gone || r.GPU.Lost || r.GPU.Stuck || r.Engine.Wedged || r.Engine.Broken ||
@@ -352,7 +355,7 @@ func (w *World) Heal(loading time.Duration) {
 		of.Profile.Started, of.Profile.Descriptors = r.Profile.Started, r.Profile.Descriptors
 		r.Profile, r.Pod, r.Misses, r.Unreachable = of.Profile, of.Pod, 0, false
 		r.Engine.Serving, r.Engine.Slow, r.Engine.Starved, r.Engine.Lag, r.Engine.ShowsIdle = of.Profile.Serving, 1, 0, 0, false
-		r.Engine.Preparing = 0
+		r.Engine.Masking, r.Engine.Preparing = 0, 0
 		g := r.GPU
 		g.Throttle, g.Lost, g.Stuck, g.RemapPending, g.RemapFailed, g.RepairPending, g.Unrepairable = nil, false, false, false, false,
 			false, false
@@ -428,9 +431,14 @@ func (w *World) send(requests []*drill.Request) {
 		case w.GatewayDead:
 			w.truth.lose(gateway)
 		case w.Fleet.ReadsGateway || w.GatewayFails > 0:
-			if to, status := w.pass(q.Arrival); to != nil {
+			to, status := w.pass(q.Arrival)
+			switch {
+			case to != nil && w.GatewaySwallows > 0 && q.Prompt > w.GatewaySwallows:
+				w.gateway.Unanswered(to.Host, q.Arrival)
+				w.truth.unreached(gateway)
+			case to != nil:
 				w.forward(q, to)
-			} else if status >= http.StatusBadRequest {
+			case status >= http.StatusBadRequest:
 				w.truth.unreached(gateway)
 			}
 		default:
