@@ -378,12 +378,13 @@ func (s *shape) above(limit float64) float64 {
 // valid even while the engine is overloaded.
 type pace struct {
 	line   regression
-	most   float64       // largest number of running requests for which the pace is trusted
-	filled float64       // largest number of prompt tokens per step for which the pace is trusted
-	lately float64       // sum of the last minutes' step times, each as a multiple of the usual step time
-	steps  float64       // number of these steps
-	recent float64       // number of windows with these steps
-	odd    time.Duration // how long step times have been unusual
+	most   float64                                     // largest number of running requests for which the pace is trusted
+	filled float64                                     // largest number of prompt tokens per step for which the pace is trusted
+	lately float64                                     // sum of the last minutes' step times, each as a multiple of the usual step time
+	steps  float64                                     // number of these steps
+	recent float64                                     // number of windows with these steps
+	odd    time.Duration                               // how long step times have been unusual
+	now    struct{ gaps, gapSeconds, seconds float64 } // sums of the last minutes, which fade
 }
 
 // lasts is how long recent step times count before they fade. usualRange is the factor within which step times are usual.
@@ -393,8 +394,9 @@ const lasts, usualRange = 5 * time.Minute, 1.15
 // their factor scales the whole curve.
 func (p *pace) add(took time.Duration, gaps, prompt, step float64) {
 	running, tokens := gaps*step, prompt*step
+	f, dt := fade(took, lasts), took.Seconds()
+	p.now.gaps, p.now.gapSeconds, p.now.seconds = f*p.now.gaps+gaps*dt, f*p.now.gapSeconds+running*dt, f*p.now.seconds+dt
 	if usual, ok := p.usually(running, tokens); ok {
-		f := fade(took, lasts)
 		p.lately, p.steps, p.recent = f*p.lately, f*p.steps, f*p.recent
 		if running <= beyondSeen*p.most && tokens <= beyondSeen*p.filled {
 			p.lately, p.steps, p.recent = p.lately+gaps*step/usual, p.steps+gaps, p.recent+1
@@ -423,15 +425,23 @@ func (p *pace) usually(running, tokens float64) (float64, bool) {
 // covers numbers near the learnt numbers. The numbers are on a fixed scale, a third of an octave apart, so that engines
 // can be compared at the present share of prompt tokens. While less than ten minutes have been learnt, or the load is
 // far above the learnt load, Steps returns nothing. With far more running requests, or more prompt tokens per step, the
-// cost may grow more than proportionally.
+// cost may grow more than proportionally. If an engine runs less than one request on average, its steps have the mean
+// time of the last minutes. A curve over the number of running requests would then show the chance of the few requests:
+// requests that take long also run at once for long.
 func (l *Learner) Steps() (all []Step) {
 	p := &l.pace
 	if p.recent < 1 || l.mix.gaps <= 0 {
 		return nil
 	}
+	if mean := p.now.gapSeconds / p.now.seconds; mean < 1 {
+		for k := math.Ceil(scale * math.Log2(mean/near)); k <= scale*math.Log2(mean*near) && p.now.gaps >= enough; k++ {
+			all = append(all, Step{math.Exp2(k / scale), p.now.gapSeconds / p.now.gaps})
+		}
+		return all
+	}
 	mean := -p.line.x[1] / p.line.w
 	low := mean * math.Min(1, math.Max(0.1, 1-1.5*p.line.spread(1))) / beyondSeen
-	for k := math.Ceil(scale * math.Log2(math.Max(fewest, low))); k <= math.Floor(scale*math.Log2(beyondSeen*p.most)); k++ {
+	for k := math.Ceil(scale * math.Log2(math.Max(1, low))); k <= math.Floor(scale*math.Log2(beyondSeen*p.most)); k++ {
 		running := math.Exp2(k / scale)
 		if usual, ok := p.usually(running, running*l.mix.prompt/l.mix.gaps); ok {
 			all = append(all, Step{running, usual * p.lately / p.steps})
@@ -444,6 +454,7 @@ func (l *Learner) Steps() (all []Step) {
 type Step struct{ Running, Seconds float64 }
 
 // scale is how many numbers of the scale are in an octave. beyondSeen is a multiple of the learnt batches. Up to this
-// multiple, the line of step times is trusted. fewest is the smallest number of the scale. It is below one because an
-// engine that idles half of the time has half a request on average.
-const scale, beyondSeen, fewest = 3, 1.5, 1. / 8
+// multiple, the line of step times is trusted. Engines that run less than one request on average are compared with
+// engines that run up to near squared times as many requests, which is what an engine runs that is three times as slow.
+// Their mean is of enough steps.
+const scale, beyondSeen, near, enough = 3, 1.5, 1.75, 1000

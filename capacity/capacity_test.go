@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -394,5 +395,38 @@ func TestSteps(t *testing.T) {
 	page(&fresh, 5, swinging, exact(1))
 	if s := fresh.Steps(); s != nil {
 		t.Errorf("known after five minutes: %v", s)
+	}
+}
+
+// TestStepsOfIdlers compares engines that idle most of the time, one of which is 1.5 times as slow. Their few requests
+// differ, so the windows' means vary, and with them the number of running requests.
+func TestStepsOfIdlers(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	idler := func(step float64) map[float64]float64 {
+		var l Learner
+		r := Reading{At: time.Unix(0, 0)}
+		for range 40 {
+			r.At = r.At.Add(30 * time.Second)
+			gaps := 30 * (9 + 2*random.Float64())
+			r.Gaps, r.GapSeconds = r.Gaps+gaps, r.GapSeconds+gaps*step*(0.6+0.8*random.Float64())
+			l.Learn(r)
+		}
+		all := map[float64]float64{}
+		for _, s := range l.Steps() {
+			all[s.Running] = s.Seconds
+		}
+		return all
+	}
+	sum, both := 0.0, 0.0
+	for range 30 {
+		usual, slow := idler(0.02), idler(0.03)
+		for running, seconds := range slow {
+			if usual[running] > 0 {
+				sum, both = sum+seconds/usual[running], both+1
+			}
+		}
+	}
+	if ratio := sum / both; !(ratio > 1.4 && ratio < 1.6) {
+		t.Errorf("%.3g times as long, compared at %g numbers of running requests, want 1.5", ratio, both)
 	}
 }
