@@ -39,16 +39,18 @@ var ReplicaSkew = &Alert{
 			LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelSetting, metrics.LabelNew),
 		},
 		{
-			"Step against peers", promql.Mul(promql.Max(append([]string{metrics.LabelGPU}, replicaLabels...),
-				promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, sameModel()...), hour)),
-				promql.Max(replicaLabels, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewStep))...)),
-				promql.On(replicaLabels...).ManyToOne()),
-			foundEngine + " GPU {{ .Labels.gpu }} " + Number + "x",
+			"Step against peers", promql.OrOn(promql.Mul(promql.Max(append([]string{metrics.LabelGPU}, replicaLabels...),
+				promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, sameModel()...), hour)), timesPeers,
+				promql.On(replicaLabels...).ManyToOne()), timesPeers, promql.On(replicaLabels...)),
+			foundEngine + "{{ with .Labels.gpu }} GPU {{ . }}{{ end }} " + Number + "x",
 		},
 		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, causeWindow, sameModel()...), foundEngine + " " + Duration},
 	},
 	Dashboard: IncidentDashboard,
 }
+
+// timesPeers is how many times as long as its peers a replica of the alert's model computes a step.
+var timesPeers = promql.Max(replicaLabels, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewStep))...))
 
 var routingAlerts = []*Alert{ReplicaSkew, GatewayDown, ModelUnreached, ProbeDisagrees}
 

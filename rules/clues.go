@@ -116,6 +116,11 @@ func brokenClues() []Clue {
 			Query: one(above(promql.Or(promql.Max(replicaLabels, promql.Vector(metrics.EngineRefuses)),
 				promql.Max(replicaLabels, promql.Vector(metrics.EngineRefuses, gatewayRole()))), 0)),
 		},
+		{ // before releases: if a release were slow, its replicas would have queues, too
+			Branch: Routing, Name: "hot_replica", Runbook: "BranchIdleGPUs", Delays: AnyToken, Unit: Share,
+			Says:  "{engine} gets {value} of the requests and has a queue, while another replica has none",
+			Query: hotReplica(),
+		},
 		{
 			Branch: Release, Name: "version_deployed", Runbook: "LLMReleaseRegression", Unit: Count,
 			Says:  "Version {new} was deployed in the last hour",
@@ -200,11 +205,6 @@ func wayClues() []Clue {
 			Branch: Routing, Name: "gateway_late", Runbook: "BranchClientPath", Delays: AtGateway, Unit: Seconds,
 			Says:  "First tokens are {value} later at the gateway than at the engines",
 			Query: promql.Or(onTheWay(recentWindow), probedLate()),
-		},
-		{
-			Branch: Routing, Name: "hot_replica", Runbook: "BranchIdleGPUs", Delays: AnyToken, Unit: Share,
-			Says:  "{engine} gets {value} of the requests and has a queue, while another replica has none",
-			Query: hotReplica(),
 		},
 		{
 			Branch: Routing, Name: "prefill_passed", Runbook: "BranchIdleGPUs", Delays: AnyToken, Unit: Share,
