@@ -338,7 +338,7 @@ func TestNotSeen(t *testing.T) {
 	v := one(t, started.Add(time.Hour), 30*time.Second, captured(t, "vllm-0.32-healthy"), captured(t, "vllm-0.32-overload"))
 	for branch, want := range map[rules.Branch]string{
 		rules.Hardware: "no GPU was read",
-		rules.Routing:  "no gateway was read; no synthetic requests are sent; no other replica was read",
+		rules.Routing:  "no other replica was read; no gateway was read; no synthetic requests are sent",
 		rules.Release:  "two readings cannot show it",
 		rules.Engine:   "two readings cannot show it; no GPU was read; no synthetic requests are sent; nothing reports llm_engine_slowdown_ratio, llm_engine_unscheduled_seconds",
 	} {
