@@ -342,17 +342,18 @@ func (s *Stage) record(ctx context.Context) error {
 	if err := os.WriteFile(manager, []byte(routing), 0o600); err != nil {
 		return err
 	}
+	var engines strings.Builder
+	if s.doctorPath != "" { // vllm-doctor queries the engines' own metrics
+		for _, e := range s.engines {
+			fmt.Fprintf(&engines, "  - {job_name: engine-%d, static_configs: [{targets: ['%s']}]}\n", e.port, local(e.port))
+		}
+	}
 	content := fmt.Sprintf(`global: {scrape_interval: 30s, evaluation_interval: 1m}
 rule_files: ['%s']
 alerting: {alertmanagers: [{static_configs: [{targets: ['%s']}]}]}
 scrape_configs:
   - {job_name: %s, static_configs: [{targets: ['%s']}]}
-`, filepath.Join(s.rules, "rules.yaml"), local(s.port+41), rules.DefaultJob, local(s.port+31))
-	if s.doctorPath != "" { // vllm-doctor queries the engines' own metrics
-		for _, e := range s.engines {
-			content += fmt.Sprintf("  - {job_name: engine-%d, static_configs: [{targets: ['%s']}]}\n", e.port, local(e.port))
-		}
-	}
+%s`, filepath.Join(s.rules, "rules.yaml"), local(s.port+41), rules.DefaultJob, local(s.port+31), &engines)
 	if err := os.WriteFile(settings, []byte(content), 0o600); err != nil {
 		return err
 	}

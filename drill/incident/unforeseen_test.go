@@ -390,7 +390,8 @@ var always = []string{
 	"kv-over-tcp", "planner-scales-to-one", "equal-shares-for-unequal-gpus", "kv-cache-back-to-sixteen-bits", "prefill-pool-passed-by",
 	"helpers-fill-the-slots-of-the-only-ollama", "stranded-caches-fill-the-prefill-engines", "two-models-take-turns-on-one-ollama",
 	"eager-mode-left-in-the-values", "clients-cap-their-answers", "full-disk-on-one-of-six", "callback-blocks-the-proxys-loop",
-	"scanned-pages-wait-for-one-thread", "manifest-says-three-replicas", "new-firmware-for-one-gpu-at-a-time", "given-up-canary-falls-back-on-two-pods",
+	"scanned-pages-wait-for-one-thread", "manifest-says-three-replicas", "new-firmware-for-one-gpu-at-a-time",
+	"given-up-canary-falls-back-on-two-pods",
 }
 
 // TestUnforeseen checks where the first page of each incident looks first, that no page has more than two updates, and that

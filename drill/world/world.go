@@ -416,14 +416,7 @@ func (w *World) send(requests []*drill.Request) {
 		return
 	}
 	if len(w.held) > 0 && !w.GatewayDead && w.route() != nil {
-		for _, q := range w.held {
-			if q.Hold(w.now) {
-				w.route().Engine.Offer(q)
-			} else {
-				w.truth.lose(w.Replicas[0].identity())
-			}
-		}
-		w.held = nil
+		w.sendHeld()
 	}
 	gateway := slo.Engine{Runtime: w.Fleet.gateway(), Model: w.Fleet.Profile.Model, Namespace: Namespace, Role: metrics.GatewayRole}
 	for _, q := range requests {
@@ -454,6 +447,18 @@ func (w *World) send(requests []*drill.Request) {
 			}
 		}
 	}
+}
+
+// sendHeld passes held requests to the engines. The clients of some requests have left.
+func (w *World) sendHeld() {
+	for _, q := range w.held {
+		if q.Hold(w.now) {
+			w.route().Engine.Offer(q)
+		} else {
+			w.truth.lose(w.Replicas[0].identity())
+		}
+	}
+	w.held = nil
 }
 
 // gateway returns the runtime of the fleet's gateway.
