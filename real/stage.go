@@ -442,8 +442,8 @@ func (s *Stage) keep(ctx context.Context, moment string) {
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
 	pages := map[string]string{"exporter": "http://" + local(s.port+31)}
-	for _, e := range s.engines {
-		pages["engine-"+strconv.Itoa(e.core)] = e.url()
+	for i, e := range s.engines {
+		pages["engine-"+strconv.Itoa(i)] = e.url()
 	}
 	var wait sync.WaitGroup
 	for name, at := range pages {
