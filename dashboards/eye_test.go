@@ -1483,7 +1483,7 @@ func TestTheWorstBurnIsTheFirstRow(t *testing.T) {
 		l.Get(metrics.LabelSays) != "The acceptance ratio of draft tokens is 25% of its usual value" {
 		t.Errorf("first of all: %v", first)
 	}
-	if says["model-11"] != "More requests wait or are refused (100) than run" || says["model-12"] != "Nothing stands out yet" {
+	if says["model-11"] != "100 requests wait or are refused, more than run" || says["model-12"] != "Nothing stands out yet" {
 		t.Errorf("%q, %q", says["model-11"], says["model-12"])
 	}
 	if rows := (screen{sim, at}).rows(t, boards(t)[0], p); len(rows) == 0 || rows[0]["model"] != "model-37" {

@@ -226,7 +226,7 @@ func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, hei
 // mostLines is the number of lines of a panel that a person can distinguish.
 const mostLines = 20
 
-// drawn returns the expression of query i, of the panel's queries and limits. If the expression has many lines, drawn
+// drawn returns the i-th expression of the panel: first its queries, then its limits. If the expression has many lines, drawn
 // selects at each moment the lines with the largest values. If low values are bad, it selects the smallest values. The
 // choice does not depend on the range, so a young line or a long range leaves out no line. There are few limits.
 func (p Panel) drawn(i int) promql.Expr {

@@ -52,7 +52,7 @@ func (c Comparison) Status() int {
 	return 0
 }
 
-// count returns how many values of a GPU, or of all, have an outcome.
+// count returns how many values of a GPU have an outcome. If gpu is empty, it counts the values of all GPUs.
 func (c Comparison) count(gpu string, o Outcome) (n int) {
 	for _, v := range c.Values {
 		if v.Outcome == o && (gpu == "" || v.GPU == gpu) {

@@ -207,7 +207,7 @@ func joinRows(all ...[]smiRow) (rows []smiRow) {
 	return rows
 }
 
-// labelled returns rows for each value of a label. The name of a row's element contains the value.
+// labelled returns rows for each value of a label. The name of nvidia-smi's element contains the value.
 func labelled(before, after string, f *metrics.Family, label string, slack smiSlack, values ...string) (rows []smiRow) {
 	for _, v := range values {
 		of := v

@@ -135,7 +135,7 @@ objectives show whether users are affected.
 const healthXIDs = `
 ## XIDs
 
-An XID counts at once. A reset lifts the XID. If the driver requested a recovery, the XID also stops counting when the driver
+An XID changes the verdict at once. A reset lifts the XID. If the driver requested a recovery, the XID also stops counting when the driver
 no longer requests that recovery. Otherwise an XID counts for
 
 * one hour if the driver can request a recovery (570 or newer) and did not;

@@ -284,7 +284,7 @@ func (s *Stage) watch(ctx context.Context) error {
 	return s.exporter.answers(ctx, "http://"+local(s.port+30)+"/metrics", time.Minute)
 }
 
-// learn reads two metrics pages while the engines are healthy, and makes the past from them. If an earlier play had the
+// learn reads two metrics pages while the engines are healthy, and generates Prometheus' history from them. If an earlier play had the
 // same load, it uses the rates of that play.
 func (s *Stage) learn(ctx context.Context) error {
 	url := "http://" + local(s.port+30) + "/metrics"

@@ -56,7 +56,7 @@ var (
 		For:      15 * minute,
 		Scope:    []string{metrics.LabelInstance},
 		Summary:  "The exporter" + atNode + " cannot discover engines{{ with $labels.reason }}: {{ . }}{{ end }}",
-		Description: "Engines that started after discovery failed are not measured and do not count for objectives. Engines found earlier " +
+		Description: "Engines that started after discovery failed are not measured and do not count toward objectives. Engines found earlier " +
 			"are still read.",
 		Dashboard: ExporterDashboard,
 	}

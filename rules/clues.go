@@ -402,7 +402,7 @@ func loadClues() []Clue {
 		},
 		{
 			Branch: Queueing, Name: QueueLong, Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count,
-			Says:  "More requests wait or are refused ({value}) than run",
+			Says:  "{value} requests wait or are refused, more than run",
 			Query: promql.Gt(promql.Or(promql.Add(waiting(), times(recentWindow.Seconds(), refused())), waiting()), running),
 		},
 		{

@@ -21,7 +21,7 @@ const theEngine = "{{ with $labels.pod }}{{ . }}{{ else }}{{ or $labels.server \
 	". }}{{ end }}{{ end }}"
 
 // These templates name an alert's model, GPU and node. The title of a notification begins with the model, so other
-// summaries do not repeat it.
+// alerts' summaries do not repeat it.
 const (
 	theModel = `{{ or $labels.model_name "a model without a name" }}`
 	// The UUID is in the address of the runbook.

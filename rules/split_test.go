@@ -174,7 +174,7 @@ func TestChangesInOrder(t *testing.T) {
 func TestFirstSuspect(t *testing.T) {
 	answer := func(context.Context, string, time.Time) (v promql.Vector, err error) {
 		for _, s := range [][]string{
-			{"44", "queueing", "More requests wait or are refused (19) than run", "shed load"},
+			{"44", "queueing", "19 requests wait or are refused, more than run", "shed load"},
 			{"31", "prefill", "Prompts are 19 times as long as usual", "cap the prompt"},
 		} {
 			v = append(v, promql.Sample{F: 19, Metric: labels.FromStrings(metrics.LabelOrder, s[0], metrics.LabelBranch, s[1],

@@ -59,7 +59,7 @@ func strongest() promql.Expr {
 		inUnit(Share, promql.Vector(metrics.RecordedSuspect, promql.Eq(metrics.LabelClue, strandedCacheClue))))
 }
 
-// inUnit converts strengths to the numbers that texts print. If a text follows the number, inUnit writes it into the
+// inUnit converts the strength of a suspect to the number in its text. If a text follows the number, inUnit writes it into the
 // label unit.
 func inUnit(u Unit, e promql.Expr) promql.Expr {
 	unit := func(name string, e promql.Expr) promql.Expr { return labelled(e, metrics.LabelUnit, name) }

@@ -266,7 +266,7 @@ func TestVerdict(t *testing.T) {
 		// tokens are not late: its GPU has little to do
 		{"nothing stands out yet.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.queue = 0.4, 30, 0.24 }},
 		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
-		{"queueing. More requests wait or are refused (30) than run.", slo.TTFT, true, func(r *replica) {
+		{"queueing. 30 requests wait or are refused, more than run.", slo.TTFT, true, func(r *replica) {
 			r.started, r.waiting, r.warm, r.queue = onset, 30, true, 0.2
 		}},
 		{"engine. 50% of requests at p1 get no token.", slo.TTFT, true, func(r *replica) { r.unserved = 600 }},
@@ -298,9 +298,9 @@ func TestVerdict(t *testing.T) {
 				3, 0.2
 		}},
 		{"memory. The host tier of p1 stores no more KV cache.", slo.TTFT, true, func(r *replica) { r.pinned, r.queue = 0.97, 0.24 }},
-		{"queueing. More requests wait or are refused (60) than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
+		{"queueing. 60 requests wait or are refused, more than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
 		{"decode. 3 times as many requests as usual run at once.", slo.ITL, false, func(r *replica) { r.running, r.itl, r.queue = 18, 0.026, 0.24 }},
-		{"queueing. More requests wait or are refused (60) than run.", slo.ITL, false, func(r *replica) { r.running, r.waiting = 18, 20 }},
+		{"queueing. 60 requests wait or are refused, more than run.", slo.ITL, false, func(r *replica) { r.running, r.waiting = 18, 20 }},
 		{"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) {
 			r.requests, r.itl, r.running, r.waiting,
 				r.queue = 1800, 0.05, 18, 40, 0.24
@@ -317,7 +317,7 @@ func TestVerdict(t *testing.T) {
 			"memory. Requests at p1 need 6 adapters, and not all fit; most ask for sql.", slo.Availability, true,
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 30, 0.24, 6 },
 		},
-		{"queueing. More requests wait or are refused (120) than run.", slo.TTFT, false, // each step computes more prompt tokens
+		{"queueing. 120 requests wait or are refused, more than run.", slo.TTFT, false, // each step computes more prompt tokens
 			func(r *replica) { r.hits, r.itl, r.waiting, r.queue = 0.33, 0.08, 40, 0.24 }},
 		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of them fills a step
 			func(r *replica) { r.prompt, r.running, r.waiting, r.queue = 4500, 1, 9, 0.24 }},
@@ -369,7 +369,7 @@ func TestVerdict(t *testing.T) {
 			"engine. The engines themselves fail 58% of requests.", slo.Availability, false,
 			func(r *replica) { r.fails = 0.6 },
 		},
-		{"queueing. More requests wait or are refused (60) than run.", slo.Availability, false, // so that some requests fail
+		{"queueing. 60 requests wait or are refused, more than run.", slo.Availability, false, // so that some requests fail
 			func(r *replica) { r.waiting, r.fails = 20, 0.6 }},
 		{
 			"memory. 0.16 KV transfers per request fail, so prompts are computed twice or requests fail.",
@@ -602,7 +602,7 @@ func TestVerdictEarly(t *testing.T) {
 			},
 		},
 		"tokens are counted when a request ends, and few end": {
-			"queueing. More requests wait or are refused (80) than run.",
+			"queueing. 80 requests wait or are refused, more than run.",
 			trouble{signal: slo.TTFT, replicas: 2, breaks: func(r *replica) {
 				r.requests, r.running, r.waiting, r.queue = 100, 24, 40, 0.24
 			}},

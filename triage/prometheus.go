@@ -56,8 +56,8 @@ func Prometheus(client *http.Client, address string) Past {
 }
 
 // ScrapeLabels returns the labels that a Prometheus adds when it scrapes the series of a reading. Without these labels,
-// answers of Prometheus about an engine do not match the readings. ScrapeLabels looks up an engine of the reading. If
-// Prometheus has no such engine, or several, it returns no labels.
+// the series of an engine in Prometheus cannot be matched to the readings. ScrapeLabels looks up an engine of the
+// reading. If Prometheus has no such engine, or several, it returns no labels.
 func ScrapeLabels(ctx context.Context, r Reading, past Past) (labels.Labels, error) {
 	for _, s := range r.Series {
 		if s.Metric.Get(model.MetricNameLabel) != metrics.EngineInfo.Name {

@@ -105,12 +105,12 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			"a queue", func(n *node) { n.bad, n.ttft, n.waiting = n.bad+90, n.ttft+400, 9 }, triage.Failing, rules.Queueing,
-			"More requests wait or are refused (9) than run",
+			"9 requests wait or are refused, more than run",
 		},
 		{"only the share of the queue", func(n *node) { n.bad, n.ttft, n.queue = n.bad+90, n.ttft+400, n.queue+390 }, triage.Failing, "", ""},
 		{
 			"some are late", func(n *node) { n.bad, n.ttft, n.waiting = n.bad+5, n.ttft+400, 9 }, triage.Degraded, rules.Queueing,
-			"More requests wait or are refused (9)",
+			"9 requests wait or are refused",
 		},
 		{"few are late", func(n *node) { n.bad += 4 }, triage.Healthy, "", ""},
 		{

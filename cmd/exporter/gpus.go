@@ -57,7 +57,7 @@ func (o *gpuOptions) addFlags(app nodeFlags) {
 		"Socket of the kubelet's pod-resources API. Outside Kubernetes, the socket need not exist. If the flag is empty, the kubelet is not "+
 			"used.").
 		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&o.podResources)
-	app.Flag("path.pod-logs", "Directory of the kubelet's pod logs. Its subdirectories name the pods that own processes.").
+	app.Flag("path.pod-logs", "Directory of the kubelet's pod logs. The names of its subdirectories show the pods of processes.").
 		Default("/var/log/pods").StringVar(&o.podLogs)
 	app.Flag("path.procfs", "Mount point of procfs.").Default("/proc").StringVar(&o.ProcFS)
 	app.Flag("path.sysfs", "Mount point of sysfs.").Default("/sys").StringVar(&o.SysFS)

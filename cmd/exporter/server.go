@@ -126,8 +126,7 @@ func (s *server) handler() http.Handler {
 }
 
 // ownOrigin refuses requests that change state if another site made the browser send them. If the server listens only
-// on loopback, ownOrigin also refuses requests to another host name, because another site may let its name point to
-// this machine.
+// on loopback, ownOrigin also refuses requests to any other host name, because another site can point its DNS name at this machine.
 func ownOrigin(listen *web.FlagConfig, h http.Handler) http.Handler {
 	h = http.NewCrossOriginProtection().Handler(h)
 	if listen == nil || listen.WebListenAddresses == nil || !slices.ContainsFunc(*listen.WebListenAddresses, loopback) ||

@@ -102,7 +102,7 @@ func newGPU(index int) *GPU {
 	}
 }
 
-// PCI returns the address of a GPU, as internal/fakenvml assigns them.
+// PCI returns the PCI address that internal/fakenvml assigns to a GPU.
 func PCI(index int) string { return fmt.Sprintf("0000:%02x:00.0", 0x10+index) }
 
 // XID is an error of the driver. The kernel log calls some of NVLink's XIDs nonfatal.

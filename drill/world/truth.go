@@ -131,7 +131,7 @@ func (t *truth) burn(from, seen time.Duration) (after time.Duration, objective s
 	return after, objective, due
 }
 
-// between counts the slices from one time to another. Lost requests count as bad events.
+// between adds up the events from one time to another. Lost requests count as bad events.
 func (t *truth) between(objective string, from, to time.Duration) (sum count) {
 	for i, o := range t.objectives {
 		if o.Name != objective {

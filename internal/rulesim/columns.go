@@ -354,7 +354,7 @@ func (w *window) move(after, last int) {
 	}
 }
 
-// folds are the functions over time. A fold's window is never empty.
+// folds has PromQL's functions over time, such as max_over_time. A fold's window is never empty.
 var folds = map[string]func(*window) float64{
 	"sum_over_time":   func(w *window) float64 { return w.sum },
 	"count_over_time": func(w *window) float64 { return float64(w.n) },
