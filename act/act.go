@@ -318,7 +318,8 @@ func (a *Actor) do(ctx context.Context, f fleet, s step, news bool) error {
 	return err
 }
 
-// tell writes the waiting event when its unit has this taint. An event for another taint is dropped, because that taint was not set.
+// tell writes the waiting event of a unit, if the unit now has the taint that the event is about. An event about
+// another taint is dropped, because that taint was not set.
 func (a *Actor) tell(ctx context.Context, u *unit, now taint) error {
 	waits, ok := a.untold[u.name()]
 	if ok && waits.when == now {

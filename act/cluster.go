@@ -286,7 +286,8 @@ func event(namespace, node, reason, note string) *unstructured.Unstructured {
 		},
 		"eventTime": now.Format("2006-01-02T15:04:05.000000Z07:00"), "type": kind, "reason": reason, "action": reason, "note": note,
 		"reportingController": reporter, "reportingInstance": reporter,
-		// The API server accepts events about a node only in the namespace default.
+		// The API server accepts events about a node only in the namespace default. Therefore, the event is about the lease,
+		// and the node is related.
 		"regarding": map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": namespace, "name": leaseName},
 		"related":   map[string]any{"apiVersion": "v1", "kind": "Node", "name": node},
 	}}

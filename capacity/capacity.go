@@ -2,14 +2,15 @@
 // requests per second the engine can serve before an objective breaks, if the mix of prompts and answers stays the
 // same. It also estimates which limit the engine would reach.
 //
-// The model has three parts. Each part has few numbers, which the engine's metrics show. An engine computes in steps.
-// Steps per second decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt - delta*prompt^2. Here
-// gaps are the times between tokens in a second, and prompt is the number of prompt tokens computed in a second. The
-// load does not depend on the engine's state. Therefore, the coefficients are fitted by least squares over windows of
-// half a minute. By Little's law, the number of running requests is gaps per second times the seconds of a step. A
-// request that finds no free place waits, as in a queue with as many servers as there are places (Erlang C). The number
-// of places is the engine's batch limit or, if lower, the capacity of its KV cache. The times to first tokens and
-// between tokens keep the shape of their distributions, and change in proportion to the time of a step.
+// The model has three parts. Each part has few parameters, which are estimated from the engine's metrics. An engine
+// computes in steps. Steps per second decrease with the tokens per second: steps = alpha - beta*gaps - gamma*prompt -
+// delta*prompt^2. Here gaps is the number of times between tokens that end in a second, and prompt is the number of
+// prompt tokens computed in a second. The load does not depend on the engine's state. Therefore, the coefficients are
+// fitted by least squares over windows of half a minute. By Little's law, the number of running requests is gaps
+// multiplied by the duration of a step. A request that finds no free place waits, as in a queue with as many servers as
+// there are places (Erlang C). The number of places is the engine's batch limit or, if lower, the capacity of its KV
+// cache. The times to first tokens and between tokens keep the shape of their distributions, and change in proportion
+// to the time of a step.
 package capacity
 
 import (
@@ -26,7 +27,7 @@ type Reading struct {
 	FirstTokens, FirstSeconds float64
 	// Gaps counts the times between tokens, and GapSeconds is their sum.
 	Gaps, GapSeconds float64
-	// GeneratedTokens counts the tokens of answers. It is reported, but not used for learning.
+	// GeneratedTokens counts the tokens of answers. It is only for reports. Nothing is learnt from it.
 	GeneratedTokens float64
 	// PromptTokens counts the computed prompt tokens, without tokens found in a cache.
 	PromptTokens float64
@@ -38,8 +39,8 @@ type Reading struct {
 	First, Gap Histogram
 }
 
-// Histogram is a cumulative histogram. Counts[i] values are at most Bounds[i] seconds. All counts all values. If All is
-// zero, the Reading has this count, because some engines observe only a mean per request.
+// Histogram is a cumulative histogram. Counts[i] values are at most Bounds[i] seconds. All is the number of all values.
+// If All is zero, the Reading's own count is used. Some engines observe only a mean per request, so the two differ.
 type Histogram struct {
 	Bounds, Counts []float64
 	All            float64
@@ -54,8 +55,8 @@ type Bounds struct {
 // window is the length of one observation of the fit. It is long enough for a rate, and short enough for different loads.
 const window = 30 * time.Second
 
-// These constants are how fast past observations fade. An engine's capability changes with its release, but its
-// requests change by the hour.
+// These are the time constants with which past observations fade: memory for the engine's capability, which changes
+// with its release, and recent for its requests, which change by the hour.
 const (
 	memory = 6 * time.Hour
 	recent = 10 * time.Minute
@@ -69,7 +70,7 @@ type Learner struct {
 	line  regression
 	known float64       // gaps per second up to which the line is trusted; a window with a higher load moves it a tenth closer
 	sick  time.Duration // how long steps have been too slow for their load
-	// filled is the corresponding limit of the prompt tokens computed per second.
+	// filled is the same limit for the prompt tokens computed per second.
 	filled float64
 	slow   float64 // duration of the steps in the last window, as a multiple of the line's value; 0 if unknown
 	began  float64 // requests per second that began in the last window
@@ -213,21 +214,22 @@ func (l *Learner) slowdown(gaps, prompt, step float64) float64 {
 	return step * math.Max(fit.steps(gaps, prompt), fit.c[0]/20)
 }
 
-// tooSlow is a slowdown. Above it, the engine's steps are not learnt until the slowdown has lasted for newNormal.
+// tooSlow is the slowdown above which the engine's steps are not learnt, unless the slowdown has lasted for newNormal.
 const (
 	tooSlow   = 1.5
 	newNormal = time.Hour
 )
 
-// burst is a multiple of the requests that began in the previous window. A window with that many requests has a burst.
+// burst is how many times as many requests must begin in a window as in the previous window for the window to have a
+// burst.
 const burst = 2
 
 // fewSteps is the minimum number of steps from which a step time is computed.
 const fewSteps = 5
 
-// leastLine is the minimum number of windows from which the usual step time is learnt. beyondKnown and beyondFilled are
-// multiples of the learnt gaps and prompt tokens. Up to these multiples, the line is trusted. A window has few prompts,
-// and they differ in length.
+// leastLine is the minimum number of windows from which the usual step time is learnt. The line is trusted up to
+// beyondKnown times the learnt gaps per second, and up to beyondFilled times the learnt prompt tokens. The second
+// factor is larger, because a window has few prompts, and they differ in length.
 const leastLine, beyondKnown, beyondFilled = 20, 1.3, 2
 
 // These are limits of plausible values: seconds of a step, and tokens per second.
@@ -254,8 +256,8 @@ func (s *totals) plausible() bool {
 	return true
 }
 
-// waited reports whether requests waited in a window. Then a reading shows waiting requests, or first tokens took three
-// times as long as the steps explain.
+// waited reports whether requests waited in a window. The evidence is a reading with waiting requests, or first tokens
+// that took three times as long as the duration of the steps explains.
 func (l *Learner) waited(s totals, step float64) bool {
 	if f := &l.first; f.count > 100 && s.firstSeconds/s.first > 3*f.sum/f.count*math.Pow(math.Max(1, step/f.step()), firstStretch) {
 		return true
@@ -266,14 +268,15 @@ func (l *Learner) waited(s totals, step float64) bool {
 // fade returns the weight that past observations keep after a time.
 func fade(took, memory time.Duration) float64 { return math.Exp(-took.Seconds() / memory.Seconds()) }
 
-// mix is the present demand. The rate of arrivals fades with time. The size of a request is the size of the last
-// requests, even if they came long ago.
+// mix is the present demand: how often requests arrive, and how large they are. Arrivals fade with time. The mean size
+// is that of the last requests, even if they came long ago.
 type mix struct {
 	seconds, arrived                  float64 // rate of arrivals
 	requests, gaps, prompt, generated float64 // sums over the remembered requests
 }
 
-// remembered is a number of requests. Below it, only new requests replace old requests.
+// remembered is the number of requests below which old requests do not fade with time. Only new requests then replace
+// them.
 const remembered = 30
 
 func (m *mix) add(s totals) {
@@ -313,8 +316,8 @@ func (h *held) places() float64 {
 	return math.Max(1, n-1.64*math.Sqrt(n))
 }
 
-// highLoad is a share of the highest load. Above this load, the GPU must be busy, unless another bottleneck limits the
-// engine.
+// highLoad is a share of the peak load. Above this share, kernels should run nearly all the time, so an idle GPU shows
+// that another bottleneck limits the engine.
 const highLoad = 0.7
 
 // busy learns for how much of the time kernels run while the engine has work.
@@ -425,9 +428,9 @@ func (p *pace) usually(running, tokens float64) (float64, bool) {
 // covers numbers near the learnt numbers. The numbers are on a fixed scale, a third of an octave apart, so that engines
 // can be compared at the present share of prompt tokens. While less than ten minutes have been learnt, or the load is
 // far above the learnt load, Steps returns nothing. With far more running requests, or more prompt tokens per step, the
-// cost may grow more than proportionally. If an engine runs less than one request on average, its steps have the mean
-// time of the last minutes. A curve over the number of running requests would then show the chance of the few requests:
-// requests that take long also run at once for long.
+// cost may grow more than proportionally. If an engine runs less than one request on average, all numbers have the mean
+// step time of the last minutes. A curve would then be misleading, because it depends on the few requests that
+// overlapped, and slow requests overlap more often.
 func (l *Learner) Steps() (all []Step) {
 	p := &l.pace
 	if p.recent < 1 || l.mix.gaps <= 0 {
@@ -453,8 +456,8 @@ func (l *Learner) Steps() (all []Step) {
 // Step has the seconds of a step with this number of running requests.
 type Step struct{ Running, Seconds float64 }
 
-// scale is how many numbers of the scale are in an octave. beyondSeen is a multiple of the learnt batches. Up to this
-// multiple, the line of step times is trusted. Engines that run less than one request on average are compared with
-// engines that run up to near squared times as many requests, which is what an engine runs that is three times as slow.
-// Their mean is of enough steps.
+// scale is how many numbers of the scale are in an octave. beyondSeen is the multiple of the learnt batches up to which
+// the line of step times is trusted. An engine that runs less than one request on average has points from 1/near to
+// near times its mean number. It can thus be compared with an engine that runs near squared times as many requests
+// because it is three times as slow. Its mean step time must come from enough times between tokens.
 const scale, beyondSeen, near, enough = 3, 1.5, 1.75, 1000

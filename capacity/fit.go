@@ -63,8 +63,8 @@ var shapes = [][columns]bool{
 	{true, true, true, true},
 }
 
-// bend is the last column. A few prompt tokens cost nothing, because a step reads the weights anyway. If a step has
-// more prompt tokens, a smaller share of them costs nothing. The scale of the column gives all columns similar sizes.
+// bend is the value of the last column. A step reads the weights anyway, so its first prompt tokens cost almost
+// nothing, and each further token costs more. The divisor brings the column to the scale of the other columns.
 func bend(prompt float64) float64 { return prompt * prompt / 1e4 }
 
 // solve returns the fit in which only the first coefficient may be above zero, because more work makes no step faster.

@@ -146,9 +146,9 @@ func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 }
 
 // interval returns factors around the forecast. The true value lies between them with a probability of 90%. The fit is
-// uncertain, and the model's error grows with the distance from the learnt loads. Errors are shares of the forecast.
-// low is always positive, however large the error is. If the forecast is above the learnt peak, the true value is also
-// above the peak, except for the model's error at the peak.
+// uncertain, and the model's error grows with the distance from the learnt loads. Errors are shares of the forecast. If
+// factor is positive, low is positive, however large the error is. If the forecast is above the learnt peak, the true
+// value is also above the peak, except for the model's error at the peak.
 func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64) (low, high float64) {
 	if factor <= 0 { // the objective breaks even at rest
 		return 0, 0
@@ -182,8 +182,8 @@ func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64)
 // error of an interval, because an interval with a larger error is useless.
 const modelError, mostError = 0.05, 2
 
-// firstStretch is the power of the step time that delays first tokens. A prompt is computed in steps, and waits for the
-// steps of earlier prompts. Both times grow.
+// firstStretch is the exponent with which the time to first tokens grows with the step time. It is above 1, because
+// longer steps lengthen both the computation of a prompt and its wait for earlier prompts.
 const firstStretch = 1.5
 
 // steps returns the steps per second at a load.
@@ -196,7 +196,7 @@ func (f line) step(running, tokens float64) float64 {
 	return (1 - f.c[1]*running - f.c[2]*tokens) / f.c[0]
 }
 
-// state is an engine at a multiple of its load.
+// state describes an engine at a multiple of its load.
 type state struct {
 	step, running, places, offered float64
 	limit                          Limit
@@ -276,8 +276,8 @@ func (l *Learner) late(k float64, fit line, limits Bounds, o Objective) (float64
 	return 1 - (1-late)*(1-waits), s.limit
 }
 
-// wait returns the share of requests that wait for one of several places, longer than a given time in seconds. taken is
-// the mean number of places in use. Each use lasts service seconds (Erlang C).
+// wait returns the share of requests that wait for more than the given seconds for one of several places (Erlang C).
+// taken is the mean number of places in use, and service is for how many seconds a request uses its place.
 func wait(places, taken, service, longer float64) float64 {
 	n := math.Floor(places)
 	if n < 1 || taken >= n {

@@ -102,8 +102,8 @@ var (
 		LabelReplica,
 	}
 	// PageLabels identify an engine's metrics endpoint in a fleet. ReplicaLabels identify one replica of a model behind
-	// it, with all data-parallel ranks. Without the node, engines at 127.0.0.1:8000 of two nodes would be one. The runtime
-	// is left out, because it is unknown while an engine does not answer.
+	// it, with all data-parallel ranks. Without instance, which identifies the node, engines at 127.0.0.1:8000 of two
+	// nodes would look like one. The runtime is left out, because it is unknown while an engine does not answer.
 	PageLabels    = []string{LabelCluster, LabelInstance, LabelNamespace, LabelPod, LabelServer}
 	ReplicaLabels = append([]string{LabelModel}, PageLabels...)
 	// DetailLabels split the numbers of one engine.
@@ -123,7 +123,7 @@ type Family struct {
 	Kind Kind
 	// Labels lists the variable labels, in the order in which values are passed to Desc.
 	Labels []string
-	// Aggregate describes how series may be folded.
+	// Aggregate describes how several series become one.
 	Aggregate Aggregate
 	// Owner reports the numbers.
 	Owner Owner
@@ -216,7 +216,7 @@ func (o Owner) info(name, help string, labels ...[]string) *Family {
 	return declare(o, Info, Never, name, help, labels...)
 }
 
-// Bool returns the value of a gauge for a condition: 1 or 0.
+// Bool returns 1 if a condition is true, and otherwise 0.
 func Bool(holds bool) float64 {
 	if holds {
 		return 1

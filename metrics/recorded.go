@@ -10,8 +10,8 @@ const (
 	LabelLong    = "long"    // long window of a pair, as "6h"
 	LabelClue    = "clue"    // name of a clue
 	LabelSuspect = "suspect" // branch that a page names to look at first, or unknown
-	// LabelDelays is what a suspect delays or fails, if not everything: any_request, any_token, first_token, next_token, gateway_first_token,
-	// failures.
+	// LabelDelays is what a suspect delays or makes fail, unless it affects everything: any_request, any_token,
+	// first_token, next_token, gateway_first_token, failures.
 	LabelDelays = "delays"
 	LabelFact   = "fact"   // subject of a piece of evidence
 	LabelChosen = "chosen" // on no series, so a matcher on it shows whether a filter is set
@@ -29,9 +29,9 @@ const (
 	LabelAllocationMethod = "allocation_method"
 )
 
-// ModelSLOLabels identify one objective for one model. At this level, budgets burn and people are paged. cluster is
-// kept if the scraper sets it, so that one ruler can serve many clusters. role is kept if engines have one, because
-// good workers must not hide a failing frontend.
+// ModelSLOLabels identify one objective for one model. Error budgets and pages are per such objective. cluster is kept
+// if the scraper sets it, so that one ruler can serve many clusters. role is kept if engines have one, because good
+// workers must not hide a failing frontend.
 var ModelSLOLabels = []string{LabelCluster, LabelNamespace, LabelModel, LabelRole, LabelSLO}
 
 var modelSLOPeriod = slices.Concat(ModelSLOLabels, with(LabelPeriod))

@@ -22,8 +22,8 @@ func (s Scale) Apply(v float64) float64 {
 	return v
 }
 
-// Carry describes a label mapping: it copies a label of the metrics page to a label of the vocabulary, through Map
-// and Outcomes if they are set. Unknown fields are empty.
+// Carry describes a label mapping: it copies a label of the metrics page to a label of the vocabulary, through Map and
+// Outcomes if they are set. Both are optional.
 type Carry struct {
 	From, To string
 	Map      func(string) string
@@ -41,5 +41,6 @@ func (carry Carry) Apply(v string) string {
 	return v
 }
 
-// Outcomes maps all of an engine's values for the end of a request. A value that is not listed counts as unknown, and is reported.
+// Outcomes maps an engine's names for the ways in which requests end. A name that is not listed counts as unknown, and
+// is reported.
 type Outcomes map[string]Outcome

@@ -21,7 +21,8 @@ func (v Verdict) String() string { return Verdicts[v] }
 // MarshalText implements encoding.TextMarshaler.
 func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. A verdict of another version is an error.
+// UnmarshalText implements encoding.TextUnmarshaler. An unknown name, such as a verdict of another version, is an
+// error.
 func (v *Verdict) UnmarshalText(text []byte) error {
 	for i, name := range Verdicts {
 		if name == string(text) {

@@ -5,8 +5,8 @@ import "strconv"
 // XIDSeverity is who must act on an XID, in the severity label of GPUXIDInfo.
 type XIDSeverity string
 
-// These are the severities. LLMGPUFailed is about the first severity. LLMGPUNeedsService is about XIDs that open a
-// ticket, and about unlisted codes. No alert is about the last two severities.
+// These are the severities. LLMGPUFailed fires for the first severity. LLMGPUNeedsService fires for XIDs that open a
+// ticket, and for codes outside the catalogue. No alert fires for the last two severities.
 const (
 	XIDPage   XIDSeverity = "page"   // the GPU, its link or its node is failing: act now
 	XIDTicket XIDSeverity = "ticket" // act at the next opportunity
@@ -38,22 +38,23 @@ func (x XID) Answer() string {
 // Asks reports whether people must act on the XID.
 func (x XID) Asks() bool { return x.Severity == XIDPage || x.Severity == XIDTicket }
 
-// These are products of the catalogue, from a generation on.
+// Each of these names the products of a GPU generation and of all later generations, as the catalogue lists them.
 const (
 	ampere    = "A100, H100, B100, GB200"
 	hopper    = "H100, B100, GB200"
 	blackwell = "B100, GB200"
 )
 
-// XIDs lists the catalogue by code. It leaves out codes that the catalogue calls unused. Meanings, actions and products follow NVIDIA's XID
-// catalogue (docs.nvidia.com/deploy/xid-errors, October 2025). Branches, and the codes above 172, follow nverror.h of
-// NVIDIA/open-gpu-kernel-modules (515 to 595). This project chose the severities. An XID pages if the catalogue's immediate action is a
-// reset, a restart or a hardware check. It also pages if there is no action yet and the name contains fatal or halt. The severity is app if
-// the action is to restart the application. Otherwise it is ticket or info. XID 109 pages on purpose, because the catalogue requires a
-// reset, although some device plugins ignore it. The project also chose the verdicts. It is Reset if the immediate action is a reset or a
-// restart, and Drain if the action is to inspect the GPU first. It is Degraded if the GPU works but needs service, and Healthy if the GPU
-// is not at fault. For XID 154, which announces a recovery, LLMGPUNeedsService fires. Codes outside this list are also counted, and open a
-// ticket, because their meaning is unknown.
+// XIDs lists the catalogue by code. It leaves out codes that the catalogue calls unused. Meanings, actions and products
+// follow NVIDIA's XID catalogue (docs.nvidia.com/deploy/xid-errors, October 2025). Branches, and the codes above 172,
+// follow nverror.h of NVIDIA/open-gpu-kernel-modules (515 to 595). This project chose the severities. An XID pages if
+// the catalogue's immediate action is a reset, a restart or a hardware check. It also pages if there is no action yet
+// and the name contains fatal or halt. The severity is app if the action is to restart the application. Otherwise it is
+// ticket or info. XID 109 pages on purpose, because the catalogue requires a reset, although some device plugins ignore
+// it. The project also chose the verdicts. The verdict is Reset if the immediate action is a reset or a restart, and
+// Drain if the action is to inspect the GPU first. It is Degraded if the GPU works but needs service, and Healthy if
+// the GPU is not at fault. For XID 154, which announces a recovery, LLMGPUNeedsService fires. Codes outside this list
+// are also counted, and open a ticket, because their meaning is unknown.
 var XIDs = []XID{
 	{8, XIDApp, Healthy, "GPU stopped processing, channel idle timeout", "restart the application", ampere, ""},
 	{11, XIDApp, Healthy, "invalid or corrupted push buffer", "restart the application", ampere, ""},

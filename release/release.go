@@ -243,7 +243,7 @@ func (c Change) reverses(last []event) bool {
 	})
 }
 
-// change compares a rollout. There is no other change of the model within the limits.
+// change compares the model before and after a rollout. Between the two limits, nothing else has changed.
 func (a asker) change(m model, of, last []event, limits [2]time.Time) (Change, error) {
 	c := Change{
 		Model: m.name, Namespace: m.namespace, Cluster: m.cluster, From: of[0].at, To: of[len(of)-1].at,
@@ -459,7 +459,8 @@ func (c *Change) judge() {
 	}
 }
 
-// worse separates the effects of a change from the effects of a different load.
+// worse describes the measures that have become worse. Those that a different load may explain are returned as
+// doubtful.
 func (c *Change) worse(more float64) (worse, doubtful []string) {
 	loaded := map[string]bool{}
 	for _, m := range rules.Measures() {

@@ -68,8 +68,8 @@ type departure struct {
 	at            time.Time
 }
 
-// note records a pod that begins to terminate. The pod's previous state decides whether it was deleted on purpose. Pods
-// whose controller also deletes healthy pods when another pod fails are left out.
+// note records a pod that begins to terminate. The pod's previous state decides whether it was deleted on purpose. If a
+// pod's controller also deletes healthy pods when another pod fails, the pod is left out.
 func (d *departed) note(before, now *pod) {
 	failed := before.Status.Phase == "Running" && (now.Status.Phase == "Failed" || now.Status.Phase == "Succeeded")
 	deleted := before.Metadata.DeletionTimestamp == "" && now.Metadata.DeletionTimestamp != ""

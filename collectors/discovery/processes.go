@@ -84,8 +84,8 @@ func (p *Processes) look(running []gpu.Process, now time.Time) []Place {
 }
 
 // listeners returns the addresses on which processes on GPUs, or their relatives, listen. It also returns these
-// processes' command lines. The addresses are those for the exporter. Ephemeral ports are left out, because nobody
-// chose them. They serve internals of engines, such as NCCL, ZeroMQ or torch.distributed.
+// processes' command lines. The addresses are those at which the exporter reaches the sockets. Ephemeral ports are left
+// out, because nobody chose them. They serve internals of engines, such as NCCL, ZeroMQ or torch.distributed.
 func listeners(scan *proc.Scan, running []gpu.Process) map[netip.AddrPort][]string {
 	low, high := scan.EphemeralPorts()
 	found := map[netip.AddrPort][]string{}

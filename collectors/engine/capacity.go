@@ -64,7 +64,7 @@ func (c *compiler) sizingOf(out [outLabels]string) *sizing {
 	return &c.sizings[i]
 }
 
-// loads adds an output line to the input for learning the capacity of the line's unit.
+// loads adds an output line to the lines from which the capacity of the line's unit is learnt.
 func (c *compiler) loads(to *metrics.Family, out [outLabels]string, l line) {
 	if slices.Contains(ofLoad, to) {
 		if s := c.sizingOf(out); s != nil {

@@ -98,7 +98,7 @@ func compile(page *scrape.Page, dialects []*Dialect, to *labelling, identity fun
 	return c.plan, nil
 }
 
-// entry holds one source series on its way to a group.
+// entry is one source series with its output labels. Entries with the same output labels later form a group.
 type entry struct {
 	row    *Row
 	family string
@@ -206,7 +206,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	return nil
 }
 
-// defaults returns the labels of series that have no labels of their own.
+// defaults returns the model and the role of series that lack these labels.
 func (c *compiler) defaults(d *Dialect) map[string]string {
 	model := c.ownModel(d, cmp.Or(c.target.asks, c.identity.Model))
 	if c.served != nil {
@@ -391,7 +391,7 @@ func (c *compiler) unlisted(family string, l labels.Label) string {
 	return string(metrics.OutcomeUnknown)
 }
 
-// selector selects the series of a family with a value of a label.
+// selector returns a PromQL selector for the series of a family whose label has a value.
 func selector(family, label, value string) string {
 	return fmt.Sprintf("%s{%s=%q}", family, label, value)
 }

@@ -26,7 +26,8 @@ type Dialect struct {
 	Source string
 	// Paths lists the paths at which the engine may serve its metrics page, in the order to try. Nil means /metrics.
 	Paths []string
-	// Drains describes an engine whose /metrics is a list that each read empties. Such a list must not be read.
+	// Drains is set if each read of the engine's /metrics removes the data that it returns, so that other readers miss
+	// this data. The exporter must not read such a /metrics.
 	Drains *Drains
 	// Repair makes an answer readable. It corrects mistakes of the engine, or turns an answer in JSON into a metrics page.
 	// It is called for every answer.
@@ -37,7 +38,7 @@ type Dialect struct {
 	Compose func(ctx context.Context, c *Composer) ([]byte, error)
 	// Owner is the value of owned_by in the model list (/v1/models) of engines whose metrics page is composed.
 	Owner string
-	// Harmless is the query that prevents side effects of requests to the engine.
+	// Harmless has the query parameters that the exporter adds to its requests to the engine, to prevent side effects.
 	Harmless string
 	// Restore renames families and labels to the engine's own names, if users, intermediaries or other releases have
 	// changed them. Restore is called on every metrics page, before the metrics page is recognised.
@@ -45,20 +46,20 @@ type Dialect struct {
 	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its
 	// JSON body. If the answer shows only the status, Refusal returns an empty string. It is called for every such answer.
 	Refusal func(status int, kind, message string) (reason string)
-	// Remedies explains for each reason label what to do with this engine.
+	// Remedies describes what to do about a value of the reason label with this engine, by value.
 	Remedies map[string]string
-	// Costs describes what a flag costs the engine, for each flag in a row's Absent. Operators thus see the cost before
-	// they set the flag.
+	// Costs describes the cost of setting a flag that an Absent asks for, by the text of the Absent. Operators thus see
+	// the cost before they set the flag.
 	Costs map[string]string
-	// Recognise reports whether a metrics page has this dialect.
+	// Recognise reports whether a metrics page is in this dialect.
 	Recognise func(p *scrape.Page) bool
 	// VersionHints derive a range of versions from the families on the engine's metrics page. They are used if no endpoint
 	// reports the version.
 	VersionHints []VersionHint
-	// Labels holds the label mappings of the whole metrics page.
+	// Labels has the label mappings that apply to all rows.
 	Labels []metrics.Carry
-	// API names the API that generates tokens at the host and port of the metrics page, as in the configuration of probes.
-	// It is empty without such an API.
+	// API names the API through which clients request tokens, as in the configuration of probes. It is empty if the host
+	// and port of the metrics page serve no such API.
 	API string
 	// Tokenless marks a server that generates no tokens. Objectives on the latency of tokens do not apply to such a server.
 	Tokenless bool
@@ -67,16 +68,18 @@ type Dialect struct {
 	// Sidecar marks a gateway whose metrics page includes the metrics of the servers beside it. Families of engines on a
 	// sidecar's metrics page are read. On the metrics page of any other gateway, families of engines are copies.
 	Sidecar bool
-	// Replicas lists labels whose values repeat the same number, such as the pid of several API servers or the
-	// tensor-parallel rank. If series differ only in these labels, the largest value counts. All other labels split a
-	// number, so series with the same output labels are added up.
+	// Replicas lists labels that distinguish copies of the same number, such as the pid of several API servers or the
+	// tensor-parallel rank. If series differ only in these labels, the largest value counts. Any other label splits a
+	// number into parts, so series with the same output labels are added up.
 	Replicas []string
-	// Total names a label of a family. Series without this label have the total.
+	// Total names a label that splits a family into parts. The series without this label has the total of all parts.
 	Total string
-	// Models is for servers that count one request under several models. It returns the model under which a model's
-	// requests count: the same model, a model that contains it, or none. If Models is nil, each model counts as itself.
+	// Models is for servers that count the same request under several models. The function that it returns maps each model
+	// to the model under which its requests count: itself, a model that calls it, or none. If Models is nil, each model
+	// counts as itself.
 	Models func(p *scrape.Page, id Identity) func(model string) (as string)
-	// Behind means that requests come from a frontend. The frontend counts or repeats requests that the engine loses.
+	// Behind means that requests come through a frontend. If the engine dies, the frontend counts its requests as failed
+	// or sends them again, so they do not count as lost.
 	Behind bool
 	// Supplement marks a dialect that accompanies an engine's own dialect on the same metrics page. If the engine does not
 	// report a quantity, the rows of the supplement are tried, under the engine's runtime.
@@ -86,42 +89,44 @@ type Dialect struct {
 	// ReadyBeside lists families that exist only in releases with Ready. If a metrics page has one of these families but
 	// no series of Ready, there is no worker.
 	ReadyBeside []string
-	// Members names a family with a series for each worker. The family includes workers that Ready does not count. If a
-	// metrics page has such a series, there is a worker.
+	// Members names a family with a series for each worker, including workers that are not ready. If a metrics page has
+	// such a series, there is a worker, whatever Ready shows.
 	Members string
 	// Serves lists the families of a gateway or frontend that name only served models: see known.
 	Serves []Shown
 	// Shared marks a server that works for several engines, although it is neither a gateway nor a frontend.
 	Shared bool
-	// TiersInHits means that the hits of the prefix cache include hits in tiers of the KV cache and hits through KV
-	// connectors.
+	// TiersInHits means that the engine's hits of the prefix cache include hits in lower tiers of the KV cache and hits
+	// through KV connectors.
 	TiersInHits bool
 	// Rows holds the table.
 	Rows []Row
-	// Server names the metric of requests that the engine's own gauges may miss, or the reason for the lack of such a
-	// metric. It is nil for gateways and caches, because stalls of these servers are not detected.
+	// Server names the metrics of the HTTP server in front of the engine, which may show requests that the engine's own
+	// gauges miss. If there are no such metrics, it has the reason. It is nil for gateways and caches, because their
+	// stalls are not detected.
 	Server *Server
 	// Buckets names the option that sets the bounds of latency histograms. It is empty without such an option.
 	Buckets string
-	// Endpoints names the metadata endpoints of quantities that no metrics page has. Only Identify reads these quantities.
+	// Endpoints names the metadata endpoint of each quantity that is never on the metrics page. Identify reads these
+	// quantities.
 	Endpoints map[*metrics.Family]string
 	// Settings names the places where the engine reports its settings. The most reliable place comes first. Flags names
-	// the command-line options of the other settings. Untold explains why the engine does not report a setting, if the
+	// the command-line options that have settings. Untold explains, by setting, why the engine does not report it, if the
 	// reason is known.
 	Settings []Told
 	Flags    []Flag
 	Untold   map[metrics.Setting]string
-	// Missing explains why the engine has no source for a quantity in any version. An entry is needed only if there is a
-	// better reason than the absence from the metrics page: see Lacks.
+	// Missing explains, by quantity, why no version of the engine has a source for it. An entry is needed only if the
+	// reason is better than the default: see Lacks.
 	Missing map[*metrics.Family]string
 	// Silent recognises from the result of Identify that the engine's metrics page is empty until the first request. It is
 	// nil if the metrics page is never empty.
 	Silent func(id Identity) bool
 	// Identify requests the engine's identity from its metadata endpoints. It is nil if the engine has no such endpoint.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
-	// Chained names a family whose label model lists the models of a server whose models call each other. The function
-	// Chains queries these calls, and queries them again when there is a new model. Both are empty if models do not call
-	// each other.
+	// Chained and Chains are for servers whose models call each other, and otherwise empty. Chained names a family whose
+	// label model lists the models. Chains queries which models each model calls, and is called again when a new model
+	// appears.
 	Chained string
 	Chains  func(ctx context.Context, get Getter, models []string) (map[string]Chain, error)
 	// APIPorts maps the metrics port to the port for Chains, for engines whose metrics port does not answer these queries.
@@ -191,24 +196,26 @@ type Row struct {
 	Carry []metrics.Carry
 	// Set holds labels that all series of the row get, such as the outcome of requests or the tier of a cache.
 	Set []metrics.Label
-	// Uncounted explains, by outcome, why the source has a series but never counts. Unless another row counts the outcome,
-	// such a series is not served at zero, because the zero has no meaning. A value above zero is served.
+	// Uncounted explains, by outcome, why the source has a series for the outcome but never increments it. As long as such
+	// a series is zero, it is not served, unless another row counts the outcome, because its zero has no meaning.
 	Uncounted map[metrics.Outcome]string
-	// Upstream is the label that names the answering server behind a gateway. Without this label, a server that refuses
-	// all requests looks like a few clients that send invalid requests.
+	// Upstream is the label that shows which server behind a gateway answered. Without this label, one server that refuses
+	// all its requests cannot be distinguished from a few clients that send invalid requests.
 	Upstream string
 	// Plus makes the row add to the candidates above it. Without Plus, the row is another candidate.
 	Plus bool
 	// Failures describes when the source shows requests that the server failed or refused. Without a source that sets
 	// Failures, availability is unknown, even if the metrics page counts successes.
 	Failures Failures
-	// Counted describes when the source counts the parts of a request. Every row for generated tokens sets it.
+	// Counted describes when the source counts: as tokens are generated, at the first token or at the end of a request.
+	// Every row for generated tokens sets it.
 	Counted metrics.Counted
-	// Stage names a stage of requests, for an engine without histograms. This source is then the stage's time or count, too.
+	// Stage names a stage of requests, for an engine without histograms. The source then also yields the time or the count
+	// of this stage.
 	Stage string
 	// Fold computes the value from all matching series of one engine, if renaming and aggregation are not sufficient.
 	Fold func(in []Member) (value float64, ok bool)
-	// Loras splits a series by the LoRA adapters that its labels list.
+	// Loras returns the LoRA adapters that a series' labels list. The row then has a series for each adapter.
 	Loras func(labels.Labels) []string
 	// Parts adds the series of a model's parts to the model's own series: see Dialect.Models.
 	Parts bool
@@ -327,8 +334,8 @@ func values(m map[string]string, other string) func(string) string {
 	}
 }
 
-// VersionHint limits the version by a family that exists from Since to Until. If Label or Lacks is set, the family must
-// be with, or without, this label.
+// VersionHint infers a range of versions from a metrics page: versions from Since to Until have the family Name. If
+// Label or Lacks is set, the family must have, or must lack, this label.
 type VersionHint struct{ Name, Label, Lacks, Since, Until string }
 
 func (h VersionHint) on(p *scrape.Page) bool {
@@ -454,7 +461,7 @@ func sum(families ...string) func([]Member) (float64, bool) {
 	}
 }
 
-// sumOf adds up the members of one of several families.
+// sumOf adds up only those members of a row that belong to the given family.
 func sumOf(family string) func([]Member) (float64, bool) {
 	return func(in []Member) (total float64, ok bool) {
 		for _, m := range in {
@@ -476,7 +483,7 @@ func most(in []Member) (v float64, ok bool) {
 	return v, ok
 }
 
-// histogramSumOf returns the sum of one of several histograms.
+// histogramSumOf returns the sum of the given histogram, for rows that read several histograms.
 func histogramSumOf(family string) func([]Member) (float64, bool) {
 	return func(in []Member) (total float64, ok bool) {
 		return sumOf(family)(slices.DeleteFunc(slices.Clone(in), func(m Member) bool { return m.Suffix != partSum }))

@@ -109,8 +109,8 @@ var dynamoFrontend = Dialect{
 			}}},
 		},
 		// These requests are refused before the frontend counts them. Requests for an unknown name are left out, because
-		// their fault may be the client's or the server's. They include look-ups at wrong paths, and requests for a model
-		// whose last worker left some time ago. Failures under the model's name, and its readiness, cover such requests.
+		// either the client or the server may be at fault. Examples are look-ups at wrong paths, and requests for a model
+		// whose last worker left some time ago. The failures of such a model, and its readiness, cover the latter.
 		dynamoRefused(metrics.OutcomeError, is("class", "Unavailable"), is("error_type", "unavailable")),
 		dynamoRefused(metrics.OutcomeRejected, is("class", "CapacityExhausted", "RateLimited"), is("error_type", "overload")),
 		dynamoRefused(metrics.OutcomeInvalid, is("class", "InvalidRequest", "Unauthenticated", "PermissionDenied", "Conflict",

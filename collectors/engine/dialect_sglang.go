@@ -216,8 +216,9 @@ var sglang = Dialect{
 			Absent: noFinish,
 		},
 
-		// These rows are about HiCache. Backup copies from GPU to host, and load copies back. Backuped (sic) copies from host
-		// to storage, and prefetched copies back. Evictions from the GPU belong to none of these tiers.
+		// These rows are about HiCache. In its names, backup means copies from GPU to host, and load means copies back.
+		// Backuped (sic) means copies from host to storage, and prefetched means copies back. Evictions from the GPU belong
+		// to none of these tiers.
 		{
 			To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: scrape.Counter, Since: "0.5.18",
 			Absent:  noHiCache,

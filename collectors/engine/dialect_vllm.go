@@ -223,8 +223,8 @@ var vllm = Dialect{
 			Absent: "no NIXL connector",
 		},
 
-		// These rows are about offloading to host memory. kv_offload_total_* is read if load and store are absent. It has
-		// their sum, under the names before 0.24, which the CPU offload still uses.
+		// These rows are about offloading to host memory. If the counters of load and store are absent, kv_offload_total_* is
+		// read. It counts both directions under the names before 0.24, which the CPU offload still uses.
 		{
 			To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_load_bytes_total", Is: scrape.Counter, Since: "0.24",
 			Set: tier(metrics.TierHost, metrics.Fetch), Absent: noOffload,
@@ -314,7 +314,7 @@ var vllm = Dialect{
 		{
 			To: metrics.KVTierHitTokens, From: "vllm:prompt_tokens_cached_by_source_total", Is: scrape.Counter, Since: "0.32.0",
 			Where: matching(labels.MatchNotEqual, "source", "device"),
-			// The value is also 0 without any tier.
+			// The value is also 0 if the engine has no lower tier.
 			Carry: hitSource, Fold: aboveZero("vllm:prompt_tokens_cached_by_source_total"), Absent: noOffload, NoValue: noOffload,
 		},
 		{
@@ -543,7 +543,8 @@ var transferType = []metrics.Carry{{From: "transfer_type", To: metrics.LabelOper
 	"GPU_to_CPU": string(metrics.Store),
 }, "")}}
 
-// secondaryTier maps a tier below the host's memory. Position and kind name the tier, as in 1:fs.
+// secondaryTier maps the name of a tier below the host's memory. vLLM names such a tier by its position and kind, as in
+// 1:fs.
 var secondaryTier = []metrics.Carry{{From: "tier", To: metrics.LabelTier, Map: func(s string) string {
 	if _, kind, _ := strings.Cut(s, ":"); kind == "fs" {
 		return string(metrics.TierDisk)

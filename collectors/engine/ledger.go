@@ -52,7 +52,7 @@ type tallies struct {
 	of   map[string]*tallied
 }
 
-// tally lets a plan read a metrics page into its tallies. The tallies continue when the configuration changes.
+// tally adds a reading to the tallies of its metrics page. The ledger keeps the tallies when the configuration changes.
 func (l *Ledger) tally(page string, now time.Time, p *plan, values []float64) []float64 {
 	if l == nil {
 		return p.tally(now, values, map[string]*tallied{})

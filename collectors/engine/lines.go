@@ -173,7 +173,7 @@ func (c *compiler) silences(d *Dialect, to *metrics.Family, entries []entry) (al
 // companion reports whether the entry comes from another family than the row's source.
 func (e *entry) companion() bool { return e.family != e.row.From }
 
-// agrees reports whether no label of a contradicts b.
+// agrees reports whether b has the same value for each label that is set in a.
 func agrees(a, b [outLabels]string) bool {
 	for i := range a {
 		if a[i] != "" && a[i] != b[i] {

@@ -141,7 +141,7 @@ func (c *compiler) countHistograms(d *Dialect, o slo.Objective, from *metrics.Fa
 	return counted
 }
 
-// weighed returns a tally of a histogram's terms that counts once for each request in the batch.
+// weighed returns a tally of a histogram of steps that counts each step once for each request in the batch.
 func (c *compiler) weighed(h histogram, bound string, of []term) []term {
 	s := c.sizingOf(h.out)
 	if s == nil || s.lines[metrics.RequestsRunning] == nil {

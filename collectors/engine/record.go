@@ -58,7 +58,7 @@ func (t *target) runsImage(image string) {
 	t.image = image
 }
 
-// recorded holds the settings of the last scrape. A changed setting replaces it.
+// recorded holds the settings of the last scrape. If a setting changes, a new recorded replaces it.
 type recorded struct {
 	plan    *plan
 	command []stated
@@ -155,7 +155,7 @@ func (t *target) compose(command []stated, image string, sizes []float64) *recor
 	return r
 }
 
-// tell adds the series of an engine, for each of its models.
+// tell adds the settings of an engine, for each of its models.
 func (t *target) tell(r *recorded, run *runs, all []stated) {
 	models := []string{""}
 	for _, s := range all {

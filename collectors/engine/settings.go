@@ -189,7 +189,8 @@ func told(v any) string {
 	return string(text)
 }
 
-// at returns the value at a path of a JSON document. A path has fields, and places in lists. there reports whether the value exists.
+// at returns the value at a path of a JSON document. The steps of a path are names of fields and indices of lists.
+// there reports whether the value exists.
 func at(document any, path string) (value any, there bool) {
 	for step := range strings.SplitSeq(path, ".") {
 		switch inside := document.(type) {
@@ -372,8 +373,8 @@ func SizeOf(to metrics.Setting) *metrics.Family {
 	return nil
 }
 
-// ofCommand returns the settings on the command lines of a process and of its parents. The process comes first. It also
-// returns the options that the command lines lack.
+// ofCommand returns the settings on the command lines of a process and of its parents. The process comes first. For
+// each option that is on none of the command lines, it returns that the option is not set.
 func (d *Dialect) ofCommand(lines [][]string) (all []stated) {
 	if len(lines) == 0 {
 		return nil
@@ -518,7 +519,7 @@ func (p *plan) findSizes() {
 	}
 }
 
-// runs holds the settings of an engine of a metrics page.
+// runs holds an engine of a metrics page, and the settings with which the engine runs.
 type runs struct {
 	dialect  *Dialect
 	out      [outLabels]string // labels of the engine as a whole

@@ -13,24 +13,26 @@ const (
 	// open. parts is the number of parts of this window.
 	traffic = time.Hour
 	parts   = 12
-	// unproven is how long an engine must make no progress if little traffic was due. A step that compiles kernels or
-	// computes a long prompt may take minutes.
+	// unproven is how long an engine must make no progress before this counts as a stall, if few answers were due in that
+	// time. A step that compiles kernels or computes a long prompt may take minutes.
 	unproven = 5 * time.Minute
-	// manyDue is how many answers must have been due in that time to prove that there is work. Gauges alone prove nothing.
-	// When clients cancel all running requests, vLLM reports these requests until its next step (vllm#22545).
+	// manyDue is how many answers must have been due during the time without progress to prove that there is work. Gauges
+	// alone prove nothing. When clients cancel all running requests, vLLM reports these requests until its next step
+	// (vllm#22545).
 	manyDue = 20
 	// someDue is how many answers must have been due before new connections count as requests.
 	someDue = 3
-	// newRequests and newFiles are increases in requests and open files since the last progress. Smaller increases do not prove work. They may
-	// come from a request that stayed in the server's gauge, or from a log file and the connections of scrapers.
+	// newRequests and newFiles are the smallest increases in requests and open files since the last progress that prove
+	// work. Smaller increases may come from a request that stays in the server's gauge although it has ended, or from a
+	// log file and the connections of scrapers.
 	newRequests, newFiles = 2, 4
-	// connected is the largest number of new connections that is needed to prove a stall early. A quarter of the due answers is sufficient if
+	// connected is how many new connections prove a stall early. A quarter of the answers that were due is sufficient if
 	// that is fewer.
 	connected = 20
 	// piling is how often the number of waiting requests must grow, while none runs, to prove that clients wait. The
 	// number of requests whose clients have left does not grow.
 	piling = 2
-	// briefly is the maximum duration of a step. remembered is how long a standstill counts after its end.
+	// briefly is the longest time that a step may take. remembered is how long a standstill is reported after its end.
 	briefly, remembered = 45 * time.Second, 5 * time.Minute
 	// leavers is how many clients must give up, over a time of at least leaving, to prove that other clients wait.
 	leavers, leaving = 2, time.Minute
@@ -38,8 +40,9 @@ const (
 	settling = 5 * time.Second
 	// youth is how long an engine may load and compile after it starts or answers again.
 	youth = 5 * time.Minute
-	// brief is the longest time without progress for an engine that counts only ended requests. In that time, manyDue answers must be due, and
-	// each must take less than a third of it. This also covers a batch whose requests begin and end together.
+	// brief is how long an engine that counts only ended requests may make no progress, if its traffic is dense. Dense
+	// traffic means that manyDue answers are due in that time, and that requests take less than a third of it on average.
+	// This also covers a batch whose requests begin and end together.
 	brief = 2 * time.Minute
 )
 
@@ -75,7 +78,7 @@ func (d duration) since(before duration) float64 {
 	return (d.sum - before.sum) / (d.count - before.count)
 }
 
-// see reads a unit from the metrics page.
+// see reads the values of a unit from the metrics page.
 func (t *target) see(u *unit, now time.Time) sight {
 	add := func(lines []line) (v float64) {
 		for i := range lines {
@@ -188,8 +191,9 @@ func (t *target) observe(s *snapshot) {
 	t.remembers(s, known)
 }
 
-// inside returns how many requests run in each engine. The keys are series of RequestsLost. An engine without progress
-// may report requests whose clients have left, unless the engine has certainly stalled.
+// inside returns how many requests run in each engine. The keys are series of RequestsLost. An engine that has made no
+// progress for a while may still report requests whose clients have left. Its number is 0, unless the engine has
+// certainly stalled.
 func (t *target) inside() map[string]float64 {
 	all := map[string]float64{}
 	for i := range t.plan.units {
@@ -204,7 +208,8 @@ func (t *target) inside() map[string]float64 {
 	return all
 }
 
-// memories lists the series that are computed from several readings. A unit has such a series if the unit has a name for it.
+// memories lists the families whose values are computed from several readings. A unit has a series of a family only if
+// unit.series has the text of this series.
 var memories = []struct {
 	family *metrics.Family
 	of     func(u *unit, p *past) (value float64, known bool)
@@ -240,7 +245,8 @@ func (t *target) remembers(s *snapshot, known map[string]*past) {
 	}
 }
 
-// patience returns the longest time until a unit with work shows progress, or 0 if it shows none.
+// patience returns the longest time that a unit with work may need to show progress, or 0 if the unit never shows
+// progress.
 func (u *unit) patience() time.Duration {
 	switch {
 	case u.steps:
@@ -309,10 +315,10 @@ func (p *past) see(u *unit, r sight) {
 	}
 }
 
-// goesOn records a standstill that ends with a reading. Requests were open during the standstill if the stall was
-// certain then. They were also open if first tokens have taken longer since the last reading than the unit's gauges
-// explain. Requests in the gauges may have arrived when the standstill began, and all other requests may have arrived
-// at that reading. While all requests wait for admission, an engine has nothing to compute.
+// goesOn records a standstill that ends with the reading r, if requests were open during the standstill. This is known
+// if the stall was certain, or if first tokens have taken longer since the last reading than the unit's gauges explain.
+// Requests in the gauges may have arrived when the standstill began, and all other requests at the last reading. If all
+// requests wait for admission, an engine has nothing to compute, so the standstill is not recorded.
 func (p *past) goesOn(r sight) {
 	still := p.last.at.Sub(p.moved)
 	late := r.first.sum - p.last.first.sum - (r.first.count-p.last.first.count)*r.at.Sub(p.last.at).Seconds()
@@ -388,9 +394,10 @@ func (p *past) stand(r sight) {
 	}
 }
 
-// left returns how many clients left since the last reading. If the server counts good answers, this count also rises
-// when a client leaves. Otherwise, left counts the requests of the last two readings that have disappeared. A refused
-// request is too short for two readings. A closed connection proves nothing, because it may belong to a health check.
+// left returns how many clients left since the last reading, during a standstill. If the server counts good answers,
+// its counter also rises when a client leaves. Otherwise, left returns how many requests are gone that were in the
+// server at both of the last two readings, because refused requests do not stay that long. A closed connection proves
+// nothing, because it may belong to a health check.
 func (p *past) left(r sight) float64 {
 	switch {
 	case !math.IsNaN(r.answered):
@@ -466,7 +473,8 @@ func (p *past) wait(r sight, d time.Duration) time.Duration {
 	return max(d, unproven)
 }
 
-// ofClients reports whether the traffic of the last hour explains new connections. The traffic must not have ended long before.
+// ofClients reports whether new connections are probably from clients. In the last hour, the engine must have answered
+// often, and the connections must have come soon after the last progress.
 func (p *past) ofClients(now time.Time) bool {
 	silence := p.more.Sub(p.moved)
 	return p.due(now, now.Sub(p.moved)) >= someDue && (silence <= 2*time.Minute || p.due(now, silence) <= manyDue)
@@ -570,8 +578,8 @@ func (p *past) stalled() float64 {
 	return p.last.at.Sub(p.certain).Seconds()
 }
 
-// without returns for how many seconds the unit has made no progress. It returns this time only if it distinguishes a
-// stall from idleness, because requests are shown or because progress shows at once.
+// without returns for how many seconds the unit has made no progress. It returns 0 if the unit may just be idle: if no
+// requests are shown, and progress of the unit would not show at once.
 func (p *past) without(u *unit) float64 {
 	r, since := p.last, p.busy
 	if r.load == 0 && p.seen && (u.steps || u.perStep) {

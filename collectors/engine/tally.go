@@ -133,7 +133,8 @@ func (r *Row) refuses() bool {
 	return r.To == metrics.Requests && r.counts(metrics.OutcomeInvalid, "400")
 }
 
-// lasting returns the tally of a sum. The tally lasts while the terms of the sum come and go.
+// lasting returns a tally in place of a sum. It adds up the increases of the terms, so it does not fall when a term
+// disappears.
 func (c *compiler) lasting(series string, of []term) []term {
 	t := tally{Tally: itself, key: series, counts: [][]summand{nil}}
 	for _, one := range of {

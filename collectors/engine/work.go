@@ -195,7 +195,8 @@ func (c *compiler) prompts(key [outLabels]string, to *metrics.Family, l line) {
 	c.prompted[key] = p
 }
 
-// held returns how many prompt tokens were in caches. The tokens of a KV connector include those from its tiers.
+// held returns how many prompt tokens were in caches. Tokens from a tier may also be counted for the KV connector, so
+// only the larger of these two numbers counts.
 func (p *prompts) held(sum func([]line) float64) float64 {
 	own, others := sum(p.own), max(sum(p.outside), sum(p.tiered))
 	if p.within {

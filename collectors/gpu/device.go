@@ -195,7 +195,7 @@ func ask[T any](d *nvmlDevice, name string, get func() (T, nvml.Return)) (v T, e
 }
 
 // either tries the first of two ways to read a value. If the driver refuses this way permanently, either tries the
-// second way, and skips the first way for a while, under its key.
+// second way. It remembers the refusal under the key, and skips the first way for a while.
 func either[T any](d *nvmlDevice, key string, first, second func() (T, error)) (T, error) {
 	if d.now.Before(d.rest[key]) {
 		return second()

@@ -36,7 +36,7 @@ type Options struct {
 	// processes. Default: 10 s.
 	SlowInterval time.Duration
 	// Budget is the share of time that readings of one GPU may spend in the driver, because other callers wait meanwhile.
-	// The exporter makes slow readings less often. Default: 0.001.
+	// To stay within it, the exporter makes slow readings less often. Default: 0.001.
 	Budget float64
 	// Deadline limits how long one cycle of one GPU may take before the GPU counts as stuck. The first
 	// cycle after a driver load may take seconds. Default: 10 s.
@@ -207,7 +207,8 @@ func (c *Collector) session(ctx context.Context) error {
 	return failure
 }
 
-// count reports the number of GPUs repeatedly until ctx ends. No goroutine waits for the driver if this call hangs.
+// count reports the number of GPUs repeatedly until ctx ends. It runs on its own goroutine, so nothing else waits if
+// the call hangs.
 func (c *Collector) count(ctx context.Context, d driver, counted chan<- int) {
 	for pause(ctx, nil, c.options.SlowInterval) {
 		n, err := d.Count()
@@ -412,7 +413,7 @@ type Process struct {
 	UtilizationKnown bool    // false with MIG, and for work of MPS for its clients
 }
 
-// Instance describes a MIG device, which is a part of a GPU that a container can have alone.
+// Instance describes a MIG device, which is a part of a GPU that can be assigned to one container alone.
 type Instance struct {
 	GPU  Identity
 	ID   string // of the GPU instance; compute instances of the same GPU instance share it
@@ -469,7 +470,7 @@ func (c *Collector) Down() bool {
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) { Describe(ch) }
 
-// Describe sends every family that a GPU owns.
+// Describe sends the descriptors of all families with the owner GPU.
 func Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range metrics.All() {
 		if f.Owner == metrics.GPU {

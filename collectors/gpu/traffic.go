@@ -32,10 +32,10 @@ func (o *odometer) advance(raw uint64) {
 	o.last, o.began = raw, true
 }
 
-// advanceNarrow takes a reading of a 32-bit counter. speed is that of the link in bytes per second, so the counter may
-// have wrapped since the last reading. advanceNarrow reports whether the reading shows how far the counter moved. After
-// a late reading, the count only continues from the new value. If the counter fell farther than the link could
-// transfer, it was reset.
+// advanceNarrow takes a reading of a 32-bit counter. speed is the link's speed in bytes per second, from which it
+// follows whether the counter may have wrapped since the last reading. advanceNarrow reports whether the reading shows
+// how far the counter moved. After a late reading, the count only continues from the new value. If the counter fell
+// farther than the link could transfer, it was reset.
 func (o *odometer) advanceNarrow(raw uint64, speed float64, after time.Duration) bool {
 	o.wide = o.wide || raw >= 1<<32
 	if !o.wide && speed*after.Seconds() >= 1<<32 {

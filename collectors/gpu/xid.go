@@ -174,8 +174,8 @@ func (r *incidents) forget(before time.Time) {
 	}
 }
 
-// collect serves the catalogue, the times and, if requested, the counters. known has GPUs by PCI address. All other
-// GPUs have only their address.
+// collect serves the catalogue, the times and, if requested, the counters. known has the identities of GPUs by PCI
+// address. Series of all other GPUs have only the address.
 func (l *xidLedger) collect(ch chan<- prometheus.Metric, known map[string]Identity, counts bool) {
 	for i := range l.catalog {
 		ch <- &l.catalog[i]

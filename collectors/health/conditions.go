@@ -307,7 +307,7 @@ var Conditions = []Condition{
 	},
 }
 
-// down reports whether a GPU does not report for one of these reasons.
+// down reports whether llm_gpu_up is 0 for one of these reasons.
 func down(reasons ...string) func(*view) (float64, bool) {
 	return func(v *view) (float64, bool) {
 		for _, s := range v.of(metrics.GPUUp) {
@@ -317,7 +317,8 @@ func down(reasons ...string) func(*view) (float64, bool) {
 	}
 }
 
-// downOtherwise reports whether a GPU does not report, for any reason except a loss.
+// downOtherwise reports whether llm_gpu_up is 0 for a reason other than the loss, the disappearance or the detachment
+// of the GPU.
 func downOtherwise(v *view) (float64, bool) {
 	for _, s := range v.of(metrics.GPUUp) {
 		lost, _ := down("gpu_is_lost", "reset_required", "gpu_not_found", "insufficient_power", "not_on_page", "detached")(v)
@@ -335,8 +336,8 @@ func asks(actions ...float64) func(*view) (float64, bool) {
 	}
 }
 
-// narrow returns how busy a GPU is while the GPU uses less of its PCIe link than it can, because an idle link saves
-// power. Otherwise it returns a negative number.
+// narrow returns the utilization of a GPU whose PCIe link is narrower or slower than possible. Only a busy GPU counts,
+// because an idle GPU saves power on its link. If the link is at its best, narrow returns a negative number.
 func narrow(v *view) (float64, bool) {
 	busy, ok := v.most(metrics.GPUUtilization)
 	for _, f := range []*metrics.Family{metrics.GPUPCIeLinkWidth, metrics.GPUPCIeLinkGeneration} {

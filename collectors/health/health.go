@@ -70,8 +70,8 @@ type Node struct {
 	Verdict  metrics.Verdict `json:"verdict"`
 	Findings []Finding       `json:"conditions"` // findings on shared parts
 	GPUs     []GPU           `json:"gpus"`
-	// At is the time of the judgement, and Watching the start of the watch. Earlier events are known only from the driver
-	// and the kernel log.
+	// At is the time of the judgement. Watching is the time when the exporter began to watch the GPUs. Earlier events are
+	// known only from the driver and the kernel log.
 	At       time.Time `json:"at"`
 	Watching time.Time `json:"watching_since"`
 	// Boot identifies the current boot of the node.
@@ -122,7 +122,7 @@ func (j *Judge) Run(ctx context.Context) {
 	}
 }
 
-// subject is a GPU, or the shared parts of a node's GPUs, that the judge judges.
+// subject is what a verdict is about: a GPU, or the parts that the GPUs of a node share.
 type subject struct {
 	uuid, index, pci string
 	states           map[string]*state // by condition
@@ -153,7 +153,7 @@ type point struct {
 	value float64
 }
 
-// Look judges once, for callers that have their own clock. Times must not go back.
+// Look judges once, for callers that have their own clock. at must not be earlier than in the last call.
 func (j *Judge) Look(at time.Time) {
 	samples := make(chan prometheus.Metric, 64)
 	go func() {

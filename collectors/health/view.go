@@ -54,7 +54,7 @@ func (v *view) sum(f *metrics.Family, where ...string) (float64, bool) {
 	return sum, len(all) > 0
 }
 
-// sumUnless returns the sum of the series whose label has another value.
+// sumUnless returns the sum of all series except those whose label has the given value.
 func (v *view) sumUnless(f *metrics.Family, name, value string) (float64, bool) {
 	all, ok := v.sum(f)
 	not, _ := v.sum(f, name, value)

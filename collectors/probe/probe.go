@@ -315,7 +315,7 @@ func (c *Collector) announce(p *Probe) {
 	c.failures.WithLabelValues(l...).Set(0)
 }
 
-// once sends one request, unless there is a reason against the request. start is the time when the request began.
+// once sends one request, unless there is a reason not to send it. start is the time when the request began.
 func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	known, reserved, reason := c.reserve(ctx, p)
 	p.confirm = false

@@ -74,7 +74,7 @@ func (f *Fetcher) Page(ctx context.Context, path string) (body []byte, contentTy
 	return f.PageAt(ctx, path, f.At.Query)
 }
 
-// PageAt fetches a metrics page with another query than that of the address.
+// PageAt fetches a metrics page with the given query in place of the address's query.
 func (f *Fetcher) PageAt(ctx context.Context, path, query string) (body []byte, contentType string, err error) {
 	resp, err := f.request(ctx, path, query, accept)
 	if err != nil {
@@ -163,7 +163,7 @@ func (f *Fetcher) Document(ctx context.Context, path string, into any) error {
 	return f.DocumentAt(ctx, path, f.At.Query, into)
 }
 
-// DocumentAt fetches a document with another query than that of the address.
+// DocumentAt fetches a document with the given query in place of the address's query.
 func (f *Fetcher) DocumentAt(ctx context.Context, path, query string, into any) error {
 	resp, err := f.request(ctx, path, query, "application/json")
 	return decode(resp, err, path, into)

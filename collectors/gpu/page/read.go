@@ -55,7 +55,7 @@ func parse(p *scrape.Page, limits scrape.Limits) (*parsed, error) {
 	return nil, scrape.Errorf(reasonNoGPUs, "no known GPU exporter has these metrics (%s)", p.Names())
 }
 
-// of returns the value of a label of the vocabulary.
+// of translates labels of the metrics page: it returns the value of a label of the vocabulary.
 func (p *parsed) of(l labels.Labels, name string) string { return first(l, p.Labels[name]...) }
 
 // identify collects the GPUs that the labels of all rows name.
@@ -88,7 +88,7 @@ func (p *parsed) identify(limits scrape.Limits) error {
 	return nil
 }
 
-// nameless returns the name of a row about a GPU that no label identifies, or an empty string.
+// nameless returns the name of a metric about a GPU that no label identifies, or an empty string if there is none.
 func (p *parsed) nameless() string {
 	for _, name := range slices.Sorted(maps.Keys(p.series)) {
 		if slices.ContainsFunc(p.Rows, func(r Row) bool { return name == p.prefix+r.From.name || name == p.prefix+r.From.renamed }) {
@@ -210,7 +210,7 @@ func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name
 	return readings, present, name
 }
 
-// numbered returns the GPU for which a sample has a number, or an empty string.
+// numbered returns the UUID of a sample's GPU. It returns an empty string if the value of the sample is not a number.
 func (p *parsed) numbered(s sample) string {
 	if math.IsNaN(s.value) || math.IsInf(s.value, 0) {
 		return ""
@@ -218,8 +218,8 @@ func (p *parsed) numbered(s sample) string {
 	return p.UUID(s.labels)
 }
 
-// numbers returns the numbers of one source of a row. If a number is repeated, the highest value counts. It counts the
-// numbers that it drops as unknown.
+// numbers returns the numbers of one source of a row. If a number is repeated, the highest value counts. Values that
+// stand for unknown are dropped, and the drops are counted.
 func (p *parsed) numbers(r *Row, samples []sample, unit metrics.Scale) map[reading]float64 {
 	values := map[reading]float64{}
 	for _, s := range samples {
@@ -487,7 +487,8 @@ func (w *writer) labels(f *metrics.Family, at ofGPU, extra map[string]string) []
 	return values
 }
 
-// unread is used as the latest code of a GPU while no series shows that codes are read.
+// unread replaces the latest code of a GPU while nothing shows that the other exporter reads codes. A later code is
+// then a new event.
 const unread = -1
 
 // event counts the code of a GPU if the code has changed since the last metrics page. A code on the first metrics page
@@ -511,7 +512,7 @@ func (w *writer) count(uuid string, code int) {
 	w.counts[uuid][code]++
 }
 
-// settle counts the events whose series was served as zero before.
+// settle counts the events that were held back until their series had been served as zero.
 func (w *writer) settle() {
 	for uuid, code := range w.coming {
 		w.count(uuid, code)
@@ -539,7 +540,7 @@ func (w *writer) xids(r *Row, uuid string) {
 	}
 }
 
-// severity returns the severity of the catalogue.
+// severity returns the severity that the catalogue assigns to an XID.
 func severity(code int) string {
 	for _, x := range metrics.XIDs {
 		if x.Code == code {

@@ -14,10 +14,11 @@ type Source struct {
 	Reference string
 	// Recognise reports whether a metrics page comes from this exporter. It also returns the prefix of all names.
 	Recognise func(s series) (prefix string, ok bool)
-	// Redefines reports whether the metrics page comes from a release that has changed the unit of some names. Nil means
-	// that all releases have.
+	// Redefines reports whether the metrics page comes from a release in which some names have a new unit. Nil means that
+	// these names have the new unit in all releases.
 	Redefines func(s series) bool
-	// UUID identifies the GPU of a row. It is empty for rows that are not about a GPU.
+	// UUID returns the UUID of the GPU that a series is about. It returns an empty string if the series is not about a
+	// GPU.
 	UUID func(l labels.Labels) string
 	// Health names the family that is 0 for a GPU that the other exporter reports as unhealthy. It is empty if there is no
 	// such family.
@@ -34,9 +35,10 @@ type Source struct {
 	Otherwise string
 }
 
-// A Row maps one source of a metrics page to one family of the vocabulary. Is states the kind of the number, because the # TYPE of the
-// metrics page is ignored. Series of one GPU may differ only in labels that the family lacks. They repeat one number, and the largest value
-// counts. If the family has a label for MIG instances, this applies to each MIG instance.
+// A Row maps one source of a metrics page to one family of the vocabulary. Is states the kind of the number, because
+// the # TYPE of the metrics page is ignored. If series of one GPU differ only in labels that the family lacks, they
+// repeat one number, and the largest value counts. If the family has a label for MIG instances, this applies to each
+// MIG instance.
 //
 // Rows for the same series are alternatives. For each GPU, the first row on the metrics page is used. All XIDs of a GPU come from one row.
 type Row struct {
@@ -50,16 +52,16 @@ type Row struct {
 	Fold func(v []float64) (float64, bool)
 	// Only, if set, reports whether a series with these labels counts.
 	Only func(l labels.Labels) bool
-	// Carry maps a label of the metrics page to a label of the series. If a row lacks the label, no event has occurred
-	// yet.
+	// Carry maps a label of the metrics page to a label of the row's series. A source without this label means that no
+	// event has occurred yet.
 	Carry metrics.Carry
 	// Split turns one number into several, by the values of the label By.
 	Split func(v float64) map[string]float64
 	By    string
 	// Is states what kind of value the other exporter reports.
 	Is meaning
-	// Whole marks a row about the whole GPU that the metrics page repeats for each MIG instance. Nevertheless, the family
-	// has the label of instances.
+	// Whole marks a value of the whole GPU that the metrics page repeats for each MIG instance, although the family has a
+	// label for instances.
 	Whole bool
 	// Absent explains why the source may be missing. If Absent is empty, the reason is that the exporter's configuration
 	// does not request the source.
@@ -116,7 +118,7 @@ var (
 // set returns a Set of one label.
 func set(name, value string) []metrics.Label { return []metrics.Label{{Name: name, Value: value}} }
 
-// ofGPU identifies the owner of a row by the labels of the row's family: the GPU's UUID and, if present, the MIG
+// ofGPU identifies what a number is about: the GPU with this UUID or, if the family has a label for it, the MIG
 // instance.
 type ofGPU struct{ uuid, instance string }
 
