@@ -220,8 +220,7 @@ const (
 	newNormal = time.Hour
 )
 
-// burst is how many times as many requests must begin in a window as in the previous window for the window to have a
-// burst.
+// burst is a factor. A window with more than burst times the requests of the previous window has a burst.
 const burst = 2
 
 // fewSteps is the minimum number of steps from which a step time is computed.
@@ -413,7 +412,8 @@ func (p *pace) add(took time.Duration, gaps, prompt, step float64) {
 			p.lately, p.odd = p.steps, 0
 		}
 	}
-	// More work makes no step faster, so the columns are negative, as the fit requires. Errors are relative to the step.
+	// More work makes no step faster. The fit allows no positive coefficients of work, so the columns are negative. Errors
+	// are relative to the step.
 	p.line.add(fade(took, memory), gaps/(step*step), step, 1, -running, -tokens, 0)
 	p.most = math.Max(p.most*fade(took, memory), p.most+0.1*(running-p.most))
 	p.filled = math.Max(p.filled*fade(took, memory), p.filled+0.1*(tokens-p.filled))

@@ -126,8 +126,8 @@ func (l *Learner) Levers(b Bounds) []Lever {
 }
 
 // With returns the load that an engine could serve before an objective breaks, after the change lever. The load is a
-// multiple of Load. With needs a forecast. It assumes that a request's use of the cache, and the time to the first
-// tokens of shorter prompts, stay unchanged.
+// multiple of Load. Call With only if there is a forecast. It assumes that a request's use of the cache, and the time
+// to the first tokens of shorter prompts, stay unchanged.
 func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 	other := *l
 	switch lever {

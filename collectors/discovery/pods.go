@@ -264,8 +264,8 @@ type candidate struct {
 }
 
 // candidates returns the ports at which an engine may answer, in the order of probing. The port in Prometheus'
-// annotation comes first. Next come the ports that containers with a GPU name in options and declarations. If there are
-// none, the usual ports follow instead. The declared ports of other containers come last.
+// annotation comes first. Next come the ports of containers with a GPU: the ports in their options and declarations or,
+// without any, the usual ports, except on the node's network. The declared ports of other containers come last.
 func (p *pod) candidates() (all []candidate) {
 	owners, engines := p.owners(), p.engines()
 	hinted, err := ports(p.Metadata.Annotations[prometheusPort], prometheusPort)

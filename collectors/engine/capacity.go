@@ -131,8 +131,8 @@ func (c *compiler) capacities(d *Dialect) (all []sizing) {
 	return all
 }
 
-// counted reports whether the times between tokens come from ended requests. They are then the decode time divided by
-// the tokens after the first token.
+// counted reports whether the times between tokens are only known from ended requests, as their decode time divided by
+// the number of tokens after the first token.
 func (s *sizing) counted() bool {
 	return s.latencies[metrics.DecodeTime].count != nil && s.latencies[metrics.TimePerOutputToken].count != nil &&
 		s.lines[metrics.GenerationTokens] != nil

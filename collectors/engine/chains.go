@@ -25,7 +25,7 @@ const mostChained = 100
 // chainsTimeout limits the requests to another port, because that port may not answer.
 const chainsTimeout = time.Second
 
-// unchained reports whether the calls of some model on the metrics page are unknown.
+// unchained reports whether the metrics page has a model about which it is unknown which models it calls.
 func (d *Dialect) unchained(page *scrape.Page, known map[string]Chain) bool {
 	if d.Chains == nil {
 		return false

@@ -54,7 +54,7 @@ func harmless(query, more string) string {
 	return query + "&" + more
 }
 
-// get returns a getter for an engine of a dialect.
+// get returns a getter for the metadata endpoints of an engine with this dialect.
 func (t *target) get(d *Dialect) Getter {
 	return func(ctx context.Context, path string, into any) error {
 		return t.DocumentAt(ctx, path, harmless(t.At.Query, d.Harmless), into)

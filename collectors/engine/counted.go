@@ -14,7 +14,8 @@ const (
 	// An engine is warm after warmAfter answers, when no request has waited for warmFor.
 	warmAfter = 10
 	warmFor   = time.Minute
-	// A recent start explains why requests wait. The start counts as recent for coldFor, and a wait counts for coldAfter.
+	// A recent start explains why requests wait. A start is recent for coldFor, and a wait that has ended still counts for
+	// coldAfter.
 	coldFor   = 15 * time.Minute
 	coldAfter = 5 * time.Minute
 	// waited is a mean wait in seconds. A longer mean wait shows that the queue was not empty between two readings.
@@ -75,7 +76,7 @@ func (n *numbers) read(u *unit, values []float64) (m more) {
 	return m
 }
 
-// count adds the changes between the last reading and r.
+// count adds to the counts what has changed between the last reading and r.
 func (n *numbers) count(u *unit, last, r sight, restarted bool) {
 	ended, ran := r.more.requests, last.load
 	if len(u.requests) == 0 {

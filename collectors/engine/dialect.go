@@ -33,8 +33,7 @@ type Dialect struct {
 	// It is called for every answer.
 	Repair func(body []byte) ([]byte, error)
 	// Compose writes the metrics page of an engine if reading its /metrics has side effects, or if its /metrics covers
-	// only one of several models: see Owner. For all other engines, Compose is nil. No other function may change the
-	// metrics page.
+	// only one of several models: see Owner. For all other engines, Compose is nil.
 	Compose func(ctx context.Context, c *Composer) ([]byte, error)
 	// Owner is the value of owned_by in the model list (/v1/models) of engines whose metrics page is composed.
 	Owner string
@@ -383,7 +382,7 @@ func (d *Dialect) buckets() string {
 	return "start the engine with a bound near the threshold in " + d.Buckets + ", or choose one near a bound that it has"
 }
 
-// lacks gives each of the quantities the same reason.
+// lacks returns the same reason for each of the quantities.
 func lacks(why string, groups ...[]*metrics.Family) map[*metrics.Family]string {
 	m := map[*metrics.Family]string{}
 	for _, f := range slices.Concat(groups...) {
@@ -401,7 +400,7 @@ func reasons(of ...map[*metrics.Family]string) map[*metrics.Family]string {
 	return m
 }
 
-// others gives the same reason to every quantity that has no row, for services that are not engines.
+// others returns the same reason for every quantity that has no row, for services that are not engines.
 func others(why string, rows []Row) map[*metrics.Family]string {
 	m := map[*metrics.Family]string{}
 	for _, f := range metrics.All() {

@@ -10,7 +10,7 @@ import (
 )
 
 // dynamoFrontend reads the frontend of NVIDIA Dynamo. The frontend sees requests from the client's side, so its series
-// carry the role frontend. Rules read these series if no worker reports the same quantity, and never add both.
+// have the role frontend. Rules read these series if no worker reports the same quantity, and never add both.
 var dynamoFrontend = Dialect{
 	Runtime:   metrics.Dynamo,
 	Source:    "dynamo lib/llm/src/http/service/metrics.rs, lib/runtime/src/metrics/prometheus_names.rs",

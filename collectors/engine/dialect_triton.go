@@ -220,9 +220,9 @@ func (Chain) add(to *[]string, model string, models []string) {
 	}
 }
 
-// modelsOf counts only two kinds of models: models that the backend's families name, and unrelated models. The core
-// counts one request through an ensemble several times, under the ensemble, under its pre- and postprocessing, and
-// under the model itself. Only the model counts here.
+// modelsOf counts requests only for two kinds of models: models that the backend's families name, and unrelated models.
+// The core counts one request through an ensemble several times, under the ensemble, under its pre- and postprocessing,
+// and under the model itself. Only the model counts here.
 func modelsOf(families ...string) func(*scrape.Page, Identity) func(string) string {
 	return func(p *scrape.Page, id Identity) func(string) string {
 		models := map[string]bool{}
@@ -248,7 +248,7 @@ func modelsOf(families ...string) func(*scrape.Page, Identity) func(string) stri
 	}
 }
 
-// leads reports whether a model calls, directly or through other models, a model of the set to.
+// leads reports whether a model calls any model of the set to, directly or through other models.
 func leads(chains map[string]Chain, model string, to, seen map[string]bool) bool {
 	if seen[model] {
 		return false
@@ -283,8 +283,8 @@ func tritonModels(chains map[string]Chain) func(string) string {
 	}
 }
 
-// askedFor counts only the models that clients request. If these models are unknown, only a model with the usual name
-// of an ensemble counts.
+// askedFor counts requests only for the models that clients request. If these models are unknown, it counts only a
+// model with the usual name of an ensemble.
 func askedFor(p *scrape.Page, id Identity) func(string) string {
 	if id.Chains != nil {
 		return tritonModels(id.Chains)

@@ -82,7 +82,7 @@ func (c *Collector) leave(next *Collector) map[string]departure {
 	return all
 }
 
-// departed returns the engines that are no longer found.
+// departed returns the series about engines that are no longer found.
 func (c *Collector) departed() *snapshot {
 	s := &snapshot{}
 	for _, series := range slices.Sorted(maps.Keys(c.left)) {

@@ -45,8 +45,9 @@ func engineFailures(r Row, failed Count) Row {
 	return r
 }
 
-// ownPage returns the owners of a metrics page, from the dialects that recognise the page. On a gateway's metrics page,
-// the families of engines are copies. On an engine's metrics page, the families of a sidecar are not the engine's.
+// ownPage returns those dialects whose families on a metrics page belong to the page's own server, among the dialects
+// that recognise the page. On a gateway's metrics page, the families of engines are copies. On an engine's metrics
+// page, the families of a sidecar are not the engine's.
 func ownPage(found []*Dialect) []*Dialect {
 	gateway := func(d *Dialect) bool { return d.Role == metrics.GatewayRole }
 	if i := slices.IndexFunc(found, func(d *Dialect) bool { return gateway(d) && !d.Sidecar }); i >= 0 {

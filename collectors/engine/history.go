@@ -98,12 +98,12 @@ func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
 	return lines, nil
 }
 
-// StoredLine returns a line for the series at an index of Stored.Series.
+// StoredLine returns a line that repeats the series at an index of Stored.Series.
 func StoredLine(series labels.Labels, place int) Line {
 	return Line{Series: series, line: line{terms: []term{{place}}, recipe: plain}, plan: &plan{series: place + 1}}
 }
 
-// Adds lists, by index in Stored.Series, the series that a line adds up.
+// Adds lists the series that a line adds up, by their index in Stored.Series.
 func (l Line) Adds() []int { return l.places(l.line.terms) }
 
 // Reads lists all series of a line, including those that are subtracted.
@@ -127,7 +127,8 @@ func (l Line) places(terms []term) (all []int) {
 	return all
 }
 
-// Value computes the line from the values of Stored.Series. It keeps the values, so readings must be in order of time.
+// Value computes the line from the values of Stored.Series. Later results depend on earlier values, so call it in order
+// of time.
 func (l Line) Value(values []float64) float64 {
 	if l.plan.readsTallies(&l.line) {
 		values = l.plan.tally(time.Time{}, slices.Clone(values), l.tallied)

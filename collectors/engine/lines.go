@@ -14,7 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// lines turns the entries of one quantity into output lines, one set per distinct out labels.
+// lines turns the entries of one quantity into output lines, one set for each combination of output labels.
 func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
 	if to == metrics.Requests {
 		entries = c.refusals(entries)
@@ -139,7 +139,8 @@ func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []en
 	}
 }
 
-// neverCounted explains why no source of entries with one outcome counts the outcome. It is empty if a source counts the outcome.
+// neverCounted explains why none of the sources in a group counts the group's outcome. It is empty if a source counts
+// it.
 func neverCounted(group []entry) (why string) {
 	for _, e := range group {
 		if why = e.row.Uncounted[metrics.Outcome(e.out[outOutcome])]; why == "" {

@@ -32,7 +32,8 @@ type histogram struct {
 	perStep    bool // see Row.PerStep
 }
 
-// counter is one counter of the output that is a sum of the metrics page's counters. Objectives count no other counters.
+// counter is an output line that only adds up counters of the metrics page, for one engine. Objectives count no other
+// counters.
 type counter struct {
 	family *metrics.Family
 	out    [outLabels]string
@@ -201,7 +202,8 @@ func (c *compiler) countCounters(o slo.Objective) (counted int) {
 	return counted
 }
 
-// classify reports what one counter means for an objective. Package slo decides which outcomes count.
+// classify reports whether a counter counts events of an objective, and whether these events are bad or good. Package
+// slo decides which outcomes count.
 func classify(o slo.Objective, ctr counter) (isEvent, isBad, isGood bool) {
 	if o.Signal == slo.Availability {
 		if ctr.family == metrics.Requests {

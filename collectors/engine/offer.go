@@ -37,7 +37,7 @@ const (
 	DeclinedClear    = "clear"       // the target has a credential, which would be sent without encryption
 )
 
-// offer adds a model of the metrics page under the name that clients use.
+// offer adds a model of the metrics page to the plan's offers. name is the model's name for clients.
 func (c *compiler) offer(d *Dialect, model, name, role string) {
 	o := Offer{API: d.API, Name: name, Model: model}
 	switch {

@@ -174,7 +174,7 @@ func (p *plan) workerless(values []float64) bool {
 	return p.needsWorkers && !(p.workers.value(values) > 0)
 }
 
-// servedModel is a model that the server serves, or a model without workers.
+// servedModel is a model that the server has. If it needs workers, the server serves it only while it has a worker.
 type servedModel struct {
 	last    string // series of llm_engine_last_served_timestamp_seconds
 	workers term   // series that are above 0 while the model has workers
@@ -215,7 +215,7 @@ func (p *plan) sleeping(values []float64) bool {
 	return slices.ContainsFunc(p.lines, func(l line) bool { return l.family == metrics.Sleeping && l.eval(values) > 0 })
 }
 
-// absent describes a source that the engine's version should have. The source is missing on the metrics page, or unusable.
+// absent describes a source that the engine's version should have, but that is missing on the metrics page or unusable.
 type absent struct {
 	runtime        metrics.Runtime
 	metric, source string

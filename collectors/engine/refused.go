@@ -19,8 +19,8 @@ const (
 	refusesMany  = 10
 	// undecided is the longest time for which refusals wait for a decision. Then they count as invalid.
 	undecided = 15 * time.Minute
-	// hardly is a share of the usual answers. Below this share, a server counts as answering none. Some answers may come
-	// from health checks.
+	// hardly is a share of the usual rate of answers. A server below this share counts as answering nothing, because a few
+	// answers may come from health checks.
 	hardly = 0.05
 )
 

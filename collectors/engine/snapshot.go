@@ -138,7 +138,8 @@ func (t *target) serving(s *snapshot) {
 	t.mu.Unlock()
 }
 
-// pooled is the last value of a line about a pool of names. left is the value of names that have left the pool.
+// pooled is the last value of a line about a pool of names. left is the sum of the values of names that have left the
+// pool.
 type pooled struct{ value, left float64 }
 
 // pool prevents a line from falling when one of its names becomes a model. Prometheus would interpret the fall as a

@@ -261,7 +261,7 @@ func (u *unit) patience() time.Duration {
 	return 0
 }
 
-// patience returns the longest time until progress shows, given the traffic of the last hour.
+// patience returns the longest time that the unit may need to show progress, given the traffic of the last hour.
 func (p *past) patience(u *unit, now time.Time) time.Duration {
 	if u.steps || u.perStep || p.due(now, brief) < manyDue {
 		return u.patience()
@@ -315,7 +315,7 @@ func (p *past) see(u *unit, r sight) {
 	}
 }
 
-// goesOn records a standstill that ends with the reading r, if requests were open during the standstill. This is known
+// goesOn records a standstill that ends with the reading r, if requests were open during the standstill. They were open
 // if the stall was certain, or if first tokens have taken longer since the last reading than the unit's gauges explain.
 // Requests in the gauges may have arrived when the standstill began, and all other requests at the last reading. If all
 // requests wait for admission, an engine has nothing to compute, so the standstill is not recorded.
@@ -500,7 +500,8 @@ func partOf(hour *[parts]part, at time.Time) *part {
 	return p
 }
 
-// answersIn returns the number of good answers in the parts of the last hour, and their rate per second since a time.
+// answersIn returns the number of good answers in the last hour, and their rate per second. The rate is the mean since
+// the oldest part of the hour with data or, if later, since the given time.
 func answersIn(hour *[parts]part, now, since time.Time) (good, perSecond float64) {
 	oldest := now
 	for _, h := range hour {

@@ -34,8 +34,8 @@ type Count struct {
 	Optional bool // counts as 0 if absent from the metrics page; if any other count is absent, there is no tally
 }
 
-// debtLasts is a number of readings. If a debt has not grown for this long, it is forgotten. By then, the debt of an
-// answer in progress is paid. The debt of a request that counts several times is never paid.
+// debtLasts is the number of readings after which a debt that has not grown is forgotten. By then, a debt from an
+// answer in progress has been settled. A debt from a request that counts several times never is.
 const debtLasts = 4
 
 // tally is a Tally of one metrics page. Its value has its own place, after the values of the metrics page's series.
@@ -145,7 +145,7 @@ func (c *compiler) lasting(series string, of []term) []term {
 	return []term{{place}}
 }
 
-// place gives a tally its place after the metrics page's series.
+// place appends a tally to the plan. Its value gets the next index after the series of the metrics page.
 func (c *compiler) place(t tally) int {
 	t.place = len(c.plan.used)
 	c.keys[t.place] = t.key

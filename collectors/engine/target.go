@@ -356,7 +356,7 @@ func (t *target) recognise(ctx context.Context, path string, page *scrape.Page) 
 		page.Names())
 }
 
-// supplemented merges a dialect that only accompanies an engine's own dialect into the engine's dialect.
+// supplemented merges a supplement, which accompanies an engine's own dialect, into the dialect of the engine.
 func (t *target) supplemented(found []*Dialect) []*Dialect {
 	engines := slices.DeleteFunc(slices.Clone(found), func(d *Dialect) bool { return d.Supplement })
 	if len(engines) == 0 || len(engines) == len(found) {

@@ -15,8 +15,9 @@ import (
 // server in front of the scheduler still counts. This file compiles what a metrics page shows about work and progress.
 // stall.go keeps the readings.
 
-// Server names the metric of requests in the HTTP server in front of the engine, or in a worker's endpoint. The engine's own gauges may not
-// show these requests. Metrics of the whole server count only if the server has a single model.
+// Server names the metrics that show the requests in the HTTP server in front of the engine, or in a worker's endpoint.
+// The engine's own gauges may not show these requests. Metrics of the whole server count only if the server has a
+// single model.
 type Server struct {
 	// Lacks explains why the metrics page reports nothing about its server. Otherwise it is empty.
 	Lacks string
@@ -205,7 +206,7 @@ func (p *prompts) held(sum func([]line) float64) float64 {
 	return own + others
 }
 
-// unitOf returns the labels of the unit of a series.
+// unitOf returns the labels that identify the unit to which a series belongs.
 func unitOf(out [outLabels]string) [outLabels]string {
 	for _, name := range metrics.DetailLabels {
 		out[outIndex(name)] = ""
@@ -279,7 +280,8 @@ func (c *compiler) units(d *Dialect) []unit {
 	return all
 }
 
-// name names the series of a unit for which the metrics page has enough data. The unit may be a rank, or the sum of all ranks.
+// name decides which series a unit gets: those for which the metrics page has enough data. The unit may be a rank, or
+// the sum of all ranks.
 func (c *compiler) name(u *unit, sum bool) {
 	u.progress, u.series, u.prompts = c.text(metrics.EngineLastProgress.Name, u.key), map[*metrics.Family]string{}, c.prompted[u.key]
 	give := func(has bool, of ...*metrics.Family) {
@@ -296,7 +298,7 @@ func (c *compiler) name(u *unit, sum bool) {
 	give(len(u.waits) > 0 && len(u.good) > 0, metrics.EngineCold)
 }
 
-// nameWhole names the series that all ranks of an engine share.
+// nameWhole decides in the same way which series a unit gets that all ranks of an engine share.
 func (c *compiler) nameWhole(u *unit, key [outLabels]string) {
 	timed := func(f *metrics.Family) bool { return len(u.times[f].sum) > 0 }
 	u.prompts = prompts{}

@@ -344,7 +344,7 @@ func readPCIeLink(d *nvmlDevice, s *sheet) error {
 // Express specifications, before encoding overhead.
 var pcieTransfers = []float64{math.Inf(1), 2.5e9, 5e9, 8e9, 16e9, 32e9, 64e9}
 
-// readRecoveryAction exports the name of the recovery action whose number a field has.
+// readRecoveryAction exports the name of the recovery action. A field has the number of this action.
 func readRecoveryAction(d *nvmlDevice, s *sheet) error {
 	if action, ok := d.field(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION); ok {
 		s.add(metrics.GPURecoveryActionInfo, 1, metrics.RecoveryAction(int(action)))

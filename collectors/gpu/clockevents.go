@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// clockEvents lists the reasons for which the driver lowers the clocks. fields holds the driver's counter of
-// nanoseconds, and the counter of older drivers. If there is no counter, or the driver is too old, the time is
+// clockEvents lists the reasons for which the driver lowers the clocks. fields holds two counters in nanoseconds: that
+// of current drivers, and that of older drivers. If there is no counter, or the driver is too old, the time is
 // integrated from samples.
 var clockEvents = []struct {
 	bit    uint64

@@ -110,7 +110,7 @@ func (g *gpmState) get(d *nvmlDevice, w *gpmWindow, ids ...nvml.GpmMetricId) err
 	return d.call("nvmlGpmMetricsGet", func() nvml.Return { return d.lib.api.GpmMetricsGet(&g.request) })
 }
 
-// settle finds the metrics that take the driver long. It reads each metric alone, twice.
+// settle finds the metrics for which the driver needs a long time. It reads each metric alone, twice.
 func (g *gpmState) settle(d *nvmlDevice, s *sheet) {
 	if g.whole[fast].window == 0 || g.settled && s.due < rare || d.lib.options.Budget == 1 {
 		return
@@ -132,7 +132,7 @@ func (g *gpmState) settle(d *nvmlDevice, s *sheet) {
 
 func (g *gpmState) free(l *library) { freeWindows(l, &g.whole) }
 
-// of returns which of the first n metrics belong to a tier.
+// of returns the indices of those metrics that belong to a tier, among the first n.
 func (g *gpmState) of(t tier, n int) (found []int) {
 	for i, r := range g.rows[:n] {
 		if r.tier == t {
@@ -188,8 +188,8 @@ func freeWindows(l *library, windows *[slow + 1]gpmWindow) {
 	*windows = [slow + 1]gpmWindow{}
 }
 
-// readGPM samples the GPU and its MIG instances. Metrics that take the driver long are read with the slow readings,
-// over the window between two slow readings.
+// readGPM samples the GPU and its MIG instances. Metrics for which the driver needs a long time are read with the slow
+// readings, over the window between two slow readings.
 func readGPM(d *nvmlDevice, s *sheet) error {
 	if !d.gpm.isOpen {
 		return nil

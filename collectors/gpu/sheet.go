@@ -42,7 +42,8 @@ func (r *readings) add(of Identity, f *metrics.Family, value float64, extra []st
 	r.samples = append(r.samples, metrics.Sample{Series: series, Value: value})
 }
 
-// take returns a series of the last cycle, or nil. It may skip a few series that this cycle did not read.
+// take returns the next series of the last cycle that has this identity, family and labels, or nil. It may skip a few
+// series that this cycle did not read.
 func (r *readings) take(of Identity, f *metrics.Family, extra []string) *metrics.Series {
 	const ahead = 40 // a GPU has up to 18 NVLinks
 	for i, s := range r.last[:min(ahead, len(r.last))] {

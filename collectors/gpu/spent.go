@@ -20,7 +20,7 @@ const (
 // tierNames holds the values of the label kind of llm_gpu_read_interval_seconds.
 var tierNames = [tiers]string{"fast", "slow", "rare"}
 
-// rarest is the longest time between two readings, even if the readings take the driver long. If the budget would
+// rarest is the longest time between two readings, even if the driver needs a long time for them. If the budget would
 // require longer pauses, the readings exceed the budget, and the metrics show by how much.
 var rarest = [tiers]time.Duration{30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 
@@ -121,7 +121,7 @@ func (r *row) settle(o *Options) bool {
 	return r.tier != before
 }
 
-// spent holds the time in the driver, by function of NVML.
+// spent adds up the time in the driver, by NVML function.
 type spent struct {
 	mu    sync.Mutex
 	calls map[string]*timesCalled

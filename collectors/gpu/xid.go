@@ -43,7 +43,7 @@ func isXIDCode(code int) bool { return code > 0 && code != 999 }
 // isNVLink5 reports whether an XID belongs to NVLink 5. Some XIDs of NVLink 5 are fatal and some are not.
 func isNVLink5(code int) bool { return 144 <= code && code <= 150 }
 
-// severity returns the severity of the catalogue. A nonfatal XID never pages.
+// severity returns the severity that the catalogue assigns to an XID. A nonfatal XID never pages.
 func (x xid) severity() metrics.XIDSeverity {
 	for _, known := range metrics.XIDs {
 		if known.Code == x.code && known.Severity == metrics.XIDPage && x.nonfatal {

@@ -44,7 +44,7 @@ func (v *view) of(f *metrics.Family, where ...string) []*metrics.Sample {
 	return found
 }
 
-// sum returns the sum of series, and whether there are any.
+// sum returns the sum of the matching series, and whether there are any.
 func (v *view) sum(f *metrics.Family, where ...string) (float64, bool) {
 	var sum float64
 	all := v.of(f, where...)
@@ -61,7 +61,7 @@ func (v *view) sumUnless(f *metrics.Family, name, value string) (float64, bool) 
 	return all - not, ok
 }
 
-// most returns the highest value of series, and whether there are any.
+// most returns the highest value of the matching series, and whether there are any.
 func (v *view) most(f *metrics.Family, where ...string) (most float64, known bool) {
 	for _, s := range v.of(f, where...) {
 		if !known || s.Value > most {
@@ -71,7 +71,7 @@ func (v *view) most(f *metrics.Family, where ...string) (most float64, known boo
 	return most, known
 }
 
-// greatest returns the highest sum over the values of a label.
+// greatest returns the highest of several sums, one for each given value of a label.
 func (v *view) greatest(f *metrics.Family, name string, values ...string) (most float64, known bool) {
 	for _, value := range values {
 		if sum, ok := v.sum(f, name, value); ok {

@@ -45,8 +45,8 @@ func (a allocations) series() (series []prometheus.Metric) {
 	return series
 }
 
-// toldBy returns the allocations on another exporter's metrics page for pods that have no allocation in a. These
-// allocations name no resource.
+// toldBy returns the allocations that another exporter's metrics page reports, for pods without an allocation from the
+// kubelet. These allocations name no resource.
 func (a allocations) toldBy(owners []gpu.Owner) allocations {
 	known := make(map[kube.PodName]bool, len(a))
 	for g := range a {

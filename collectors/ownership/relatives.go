@@ -111,7 +111,7 @@ func agreed(servers []server) (targets []int) {
 	return targets
 }
 
-// distance returns the number of steps from the process at the start of a line to the first ancestor on both lines.
+// distance returns the number of steps from the first process of a line to the first ancestor that is on both lines.
 func distance(line, other []int) int {
 	for steps, pid := range line {
 		if slices.Contains(other, pid) {

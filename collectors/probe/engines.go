@@ -67,7 +67,7 @@ func (p *Probe) asks(o engine.Offer) bool {
 	return o.IsAt(p.base.Host) && (p.cfg.Model == o.Model || sameModel(p.cfg.Model, o.Name))
 }
 
-// of returns the probe of one model, which shares the budget of p.
+// of returns the probe for the model of an offer. It shares the budget of p.
 func (p *Probe) of(o engine.Offer) (*Probe, error) {
 	if o.Declined != "" {
 		return &Probe{cfg: Config{Engines: true, Name: p.cfg.Name}, at: o}, nil
@@ -98,7 +98,7 @@ func (p *Probe) pace() time.Duration {
 	return max(p.interval, time.Duration(hours*float64(time.Hour)))
 }
 
-// engine exports whether an engine is probed. If it is not, the series has the reason.
+// engine exports whether the model of a probe is probed. If it is not, the series has the reason.
 func (c *Collector) engine(p *Probe, declined string) {
 	c.engineAsked.DeletePartialMatch(p.identity())
 	c.engineAsked.WithLabelValues(append(p.labels(), declined)...).Set(metrics.Bool(declined == ""))

@@ -270,7 +270,7 @@ func (r *result) stream(from *messages, api *api, maxTokens int) error {
 	}
 }
 
-// count records the usage. It ignores impossible numbers.
+// count records the numbers of tokens that a message reports. It ignores impossible numbers.
 func (r *result) count(p piece) {
 	for _, n := range []struct {
 		said int

@@ -12,7 +12,7 @@ const (
 	slower      = 2         // unless later tokens take this many times as long as before
 )
 
-// waits holds the whole answers of a probe in the last 65 minutes.
+// waits holds the complete answers to a probe in the last 65 minutes.
 type waits []answer
 
 // answer is when an answer ended, how long its first token took and the mean gap between its tokens, in seconds.

@@ -33,7 +33,7 @@ func newLine(text []byte, series int) templateLine {
 	return templateLine{maphash.Bytes(seed, text), int32(len(text)), int32(series)}
 }
 
-// Loses reports whether another metrics page lacks some of the series of this one.
+// Loses reports whether another metrics page lacks any of those series of this page that are marked in some.
 func (t *Template) Loses(other *Template, some []bool) bool {
 	if t == nil || other == nil {
 		return false

@@ -137,7 +137,8 @@ func readCompat(page []byte, hostname string) (*compat, error) {
 	}
 }
 
-// family returns the series of a name, or nil if the metrics page lacks their source.
+// family returns the metric family of that name in dcgm-exporter's form. It is nil if the metrics page lacks the
+// family's source.
 func (c *compat) family(name string, is dto.MetricType) *dto.MetricFamily {
 	help := "As of dcgm-exporter, from "
 	values := map[ofGPU]float64{}
@@ -169,7 +170,8 @@ func (c *compat) family(name string, is dto.MetricType) *dto.MetricFamily {
 	return f
 }
 
-// backwards reads the series of a row's family, and converts them to the unit of the row's source.
+// backwards reads the series of a row's family from the metrics page, and converts them back to the unit of the row's
+// source.
 func (c *compat) backwards(r *Row) map[ofGPU]float64 {
 	values := map[ofGPU]float64{}
 	for _, s := range c.series[r.To.Name] {

@@ -270,8 +270,8 @@ var vGPUName = regexp.MustCompile(`-[0-9]+[ABCQ](ME|NOME|GFX)?$`)
 func isVGPU(l labels.Labels) bool { return vGPUName.MatchString(l.Get("modelName")) }
 
 // dcgmRedefines reports whether a metrics page is from DCGM 4.7 or newer. Before 4.7, some of its names were aliases
-// with another unit. For example, GPU_UTIL_RATIO was 0 to 100. The names introduced with 4.7 or the name of the
-// driver's label decide. Values never decide.
+// with another unit. For example, GPU_UTIL_RATIO was 0 to 100. The release is recognised by the names introduced with
+// 4.7 or by the name of the driver's label, and never by values.
 func dcgmRedefines(s series) bool {
 	for name, samples := range s {
 		if strings.HasPrefix(name, dev) && (strings.HasSuffix(name, "_HERTZ") || strings.HasPrefix(name, dev+"FB_") &&
@@ -287,7 +287,7 @@ func dcgmRedefines(s series) bool {
 	return false
 }
 
-// driverTime returns a Set for time that the driver itself measured for a reason.
+// driverTime returns a Set for the time in which a reason lowered the clocks, as measured by the driver itself.
 func driverTime(reason string) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelReason, Value: reason}, {Name: metrics.LabelSource, Value: "driver"}}
 }
@@ -395,7 +395,7 @@ func recoveryAction(v float64) map[string]float64 {
 	return map[string]float64{metrics.RecoveryAction(int(v)): 1}
 }
 
-// missing gives each family its reason.
+// missing turns a map from reasons to families into a map from families to reasons.
 func missing(why map[string][]*metrics.Family) map[*metrics.Family]string {
 	m := map[*metrics.Family]string{}
 	for reason, families := range why {

@@ -28,8 +28,8 @@ type Equal struct {
 	Not string
 }
 
-// Equals returns the vocabulary's equivalents of dcgm-exporter's numbers, in the order of the table. It has the names
-// of all releases.
+// Equals returns the vocabulary's equivalents of dcgm-exporter's numbers, in the order of the table, under the names of
+// all releases.
 func Equals() []Equal { return dcgm.equals() }
 
 // EqualLabels maps labels of dcgm-exporter's rows to labels of the vocabulary. These are labels of a GPU's series, of

@@ -466,7 +466,7 @@ func (w *writer) number(r *Row, at reading) bool {
 	return true
 }
 
-// labels returns the values of a family's labels.
+// labels returns the label values of the series for a number, in the order of the family's labels.
 func (w *writer) labels(f *metrics.Family, at ofGPU, extra map[string]string) []string {
 	id := w.parsed.gpus[at.uuid]
 	values := make([]string, 0, len(f.Labels))
