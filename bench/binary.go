@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// These are parts of the binary that belong to no third-party module.
+// These name the parts of the binary that belong to no third-party module.
 const (
 	tables   = "tables of functions, for stack traces and garbage collection"
 	standard = "Go's standard library, C"

@@ -36,7 +36,7 @@ type contender struct {
 	scrapes bool   // the program scrapes by itself, without a request
 }
 
-// result has the resources that one contender used.
+// result has the resources that one contender needed.
 type result struct {
 	name                string
 	cpu                 time.Duration // per scrape of all engines
@@ -177,7 +177,8 @@ func vmagentAt(binary, sink string) contender {
 	}}
 }
 
-// startScraper starts a program that scrapes by itself, with a configuration that Prometheus and vmagent both read.
+// startScraper starts a program that scrapes on its own schedule. It writes a configuration that both Prometheus and
+// vmagent can read.
 func startScraper(dir string, n *node, ready string, command func(address, config, data string) []string) (*process, error) {
 	address, err := freeAddress()
 	if err != nil {
@@ -244,7 +245,7 @@ func (c contender) measure(dir string, n *node) (r result, err error) {
 	return r, nil
 }
 
-// pace waits while all engines are scraped several times, once per pause, and returns the CPU time per scrape.
+// pace waits until all engines have been scraped several times, once per pause, and returns the CPU time per scrape.
 func (c contender) pace(p *process, n *node, scrapes int) (time.Duration, error) {
 	reads := n.reads.Load()
 	before, err := p.cpu()
@@ -274,7 +275,7 @@ func (p *process) scrape() error {
 	return read(context.Background(), "http://"+p.address+"/metrics", &page)
 }
 
-// slope describes how the cost of a scrape grows with the size of a metrics page.
+// slope describes how the CPU time of a scrape grows with the size of a metrics page.
 type slope struct {
 	Name             string
 	Mapped, Unmapped line
@@ -286,7 +287,7 @@ type line struct {
 	costs   []time.Duration
 }
 
-// PerSample is the slope of the line by least squares.
+// PerSample returns the slope of the line, which is fitted by least squares.
 func (l line) PerSample() time.Duration {
 	var x, y, xx, xy float64
 	for i, cost := range l.costs {
@@ -297,7 +298,7 @@ func (l line) PerSample() time.Duration {
 	return time.Duration((n*xy - x*y) / (n*xx - x*x))
 }
 
-// Points lists the measured costs.
+// Points returns the measured costs as text.
 func (l line) Points() string {
 	b := make([]string, 0, len(l.costs))
 	for i, cost := range l.costs {
@@ -306,7 +307,8 @@ func (l line) Points() string {
 	return strings.Join(b, ", ")
 }
 
-// slopesOf measures one engine whose metrics page grows. First it adds mapped series, then unmapped series.
+// slopesOf measures a contender on one engine whose metrics page grows: first by mapped series, then by unmapped
+// series.
 func slopesOf(c contender, dir string, page []byte) (slope, error) {
 	s := slope{Name: c.name}
 	for _, step := range []struct {

@@ -17,7 +17,7 @@ import (
 // testdata holds realistic metrics pages.
 const testdata = "collectors/engine/testdata/pages"
 
-// number matches a value that changes, which is a whole number above zero.
+// number matches a value that changes from read to read. These are the whole numbers above zero.
 var number = regexp.MustCompile(`(?m) ([1-9][0-9]*)(\.0)?$`)
 
 // node serves the metrics pages of a node's engines and counts how often they are read.
@@ -122,7 +122,8 @@ func ranks(page []byte, count int) []byte {
 	return b.Bytes()
 }
 
-// withUnmapped adds unmapped histograms to a metrics page until the page has this many additional samples.
+// withUnmapped adds unmapped histograms to a metrics page. more is the number of samples to add, rounded up to whole
+// histograms.
 func withUnmapped(page []byte, more int) []byte {
 	b := bytes.NewBuffer(bytes.Clone(page))
 	for i := 0; i < more; i += 20 {

@@ -24,7 +24,7 @@ var parsers = map[string]func(page []byte, to io.Writer) error{
 	"fetch-only": func([]byte, io.Writer) error { return nil },
 }
 
-// throughExpfmt decodes and encodes a metrics page, as exporters that merge metrics pages do.
+// throughExpfmt decodes a metrics page and encodes it again, as programs do that merge metrics pages.
 func throughExpfmt(page []byte, to io.Writer) error {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))
@@ -57,7 +57,7 @@ func throughTextparse(page []byte, _ io.Writer) error {
 	}
 }
 
-// throughVictoriaMetrics uses only vmagent's parser. It reads names, labels and values.
+// throughVictoriaMetrics uses only vmagent's parser, which reads names, labels and values.
 func throughVictoriaMetrics(page []byte, _ io.Writer) error {
 	var rows vm.Rows
 	var bad error

@@ -48,7 +48,7 @@ func (p *process) stop() {
 	_ = p.Wait()
 }
 
-// cpu returns the CPU time that the process has used, to the nanosecond.
+// cpu returns the CPU time that the process has used, with a resolution of nanoseconds.
 func (p *process) cpu() (time.Duration, error) {
 	var t unix.Timespec
 	clock := int32(^p.Process.Pid<<3 | 2) // CPUCLOCK_SCHED of clock_getcpuclockid(3)
@@ -122,7 +122,7 @@ func firstLine(command ...string) string {
 	return strings.TrimSpace(line)
 }
 
-// discard receives remote writes and keeps nothing.
+// discard accepts remote-write requests, and discards their samples.
 func discard(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	w.WriteHeader(http.StatusNoContent)

@@ -35,7 +35,8 @@ type table struct {
 	results []result
 }
 
-// programs are the columns of the table. For these programs, the table shows CPU time as a multiple of the exporter's.
+// programs lists the programs that have a column in the table. For these programs, the table shows CPU time as a
+// multiple of the exporter's.
 var programs = []string{"exporter with 8 GPUs", "fetch-only", "vm-parser", "textparse", "expfmt", "Prometheus", "vmagent"}
 
 // Row writes the exporter's CPU time, the relative CPU time of the others, and the memory of the two most common programs.
@@ -137,7 +138,7 @@ func (r report) write(exporter, vmagent string) error {
 	return os.WriteFile("docs/performance.md", page.Bytes(), 0o644)
 }
 
-// after returns the value after the colon of a line of /proc/cpuinfo.
+// after returns the value of a field in a file such as /proc/cpuinfo, in which a colon follows the name.
 func after(file, name string) string {
 	for line := range strings.Lines(file) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {

@@ -62,7 +62,7 @@ func (c Comparison) count(gpu string, o Outcome) (n int) {
 	return n
 }
 
-// fresh is the largest age of a document. In older documents, changing values are not compared.
+// fresh is the age up to which a document's changing values are compared.
 const fresh = time.Minute
 
 // UntilReadAgain returns how long the exporter takes to read all changing values of a GPU again.
@@ -75,9 +75,9 @@ func (r *Reading) UntilReadAgain() (longest time.Duration) {
 	return longest.Round(100*time.Millisecond) + time.Second
 }
 
-// AgainstSMI compares readings of an exporter with the output of nvidia-smi -q -x. If there are readings before and
-// after the document, a value may lie between the two. sameTime means that the document is as old as the readings.
-// Otherwise, the document's timestamp decides.
+// AgainstSMI compares readings of an exporter with the output of nvidia-smi -q -x. If there are readings from before
+// and after the document, a value may be between the two. sameTime means that the document is as old as the readings.
+// Otherwise, AgainstSMI computes its age from its timestamp.
 func AgainstSMI(document []byte, sameTime bool, readings ...*Reading) (Comparison, error) {
 	log, err := readSMI(bytes.NewReader(document))
 	if err != nil {
@@ -102,7 +102,7 @@ type comparing struct {
 	sameTime bool
 }
 
-// subjectOf names the compared object: the node, a GPU, or a MIG device.
+// subjectOf describes the compared object: the node, a GPU, or a MIG device.
 type subjectOf struct {
 	gpu, prefix string            // index of the GPU, and the prefix of the paths
 	values      map[string]string // of nvidia-smi
@@ -174,7 +174,8 @@ func (c *comparing) gpu(g smiGPU) {
 	c.rest(s)
 }
 
-// rest lists the series of a GPU that have no counterpart in nvidia-smi -q, such as series of NVLinks.
+// rest adds the series of a GPU that have no counterpart in nvidia-smi -q, such as series of NVLinks. They are not
+// compared.
 func (c *comparing) rest(s subjectOf) {
 	for _, f := range metrics.All() {
 		if f.Owner != metrics.GPU || !f.HasLabel(metrics.LabelGPUUUID) {
@@ -240,7 +241,7 @@ func (c *comparing) row(s subjectOf, row smiRow) {
 	c.add(v)
 }
 
-// own returns a row's series in all readings.
+// own returns the exporter's series for a row, from all readings.
 func (c *comparing) own(s subjectOf, row smiRow) (own []series) {
 	where := append(slices.Clone(s.where), row.labels...)
 	for _, r := range c.readings {
@@ -263,7 +264,8 @@ func (c *comparing) grew(counter *metrics.Family, where []string) bool {
 	return len(c.readings) > 0 && total(c.readings[len(c.readings)-1]) > total(c.readings[0])
 }
 
-// compare compares a text of nvidia-smi with the series of the readings.
+// compare compares a value of nvidia-smi, as text, with the same series of each reading. minus is subtracted from the
+// value.
 func (row smiRow) compare(text, minus string, own []series) (Outcome, string) {
 	if row.read != nil {
 		text = row.read(text)
@@ -296,7 +298,7 @@ func (row smiRow) compare(text, minus string, own []series) (Outcome, string) {
 	return Right, ""
 }
 
-// seriesName writes a series without the labels of its GPU.
+// seriesName returns a series as text, without the labels of its GPU.
 func seriesName(f *metrics.Family, labels map[string]string) string {
 	var all []string
 	for _, name := range f.Labels {
@@ -310,7 +312,7 @@ func seriesName(f *metrics.Family, labels map[string]string) string {
 	return f.Name + "{" + strings.Join(all, ",") + "}"
 }
 
-// shown writes the values of the readings, each once.
+// shown returns the distinct values of the readings as text.
 func shown(own []series, text string) string {
 	var all []string
 	for _, s := range own {
@@ -327,7 +329,7 @@ func shown(own []series, text string) string {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', 12, 64) }
 
-// Text writes the differences, and the number of equal values.
+// Text returns the differences, and the number of equal values, as text for people.
 func (c Comparison) Text() string {
 	var b strings.Builder
 	for _, v := range c.Values {
@@ -382,7 +384,8 @@ func (c Comparison) of(gpu string) (one Comparison) {
 	return one
 }
 
-// has counts the values that cannot be compared. With smi, it counts nvidia-smi's values, otherwise the exporter's.
+// has counts the values that were not compared. With smi, it counts values of nvidia-smi, otherwise values that only
+// the exporter has.
 func (c Comparison) has(smi bool) (n int) {
 	for _, v := range c.Values {
 		if v.Outcome == Uncompared && (v.Element != "") == smi {

@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// smiRow maps an element of nvidia-smi to the series with the same value.
+// smiRow maps an element of nvidia-smi's output to the exporter's series with the same value.
 type smiRow struct {
 	paths  []string // below <gpu>, newest release first; the first path with a value counts
 	minus  string   // path of a value that is subtracted, for distances to a limit
@@ -21,13 +21,13 @@ type smiRow struct {
 	counted *metrics.Family // counts the seconds in this state, because the state may begin and end between the readings
 }
 
-// smiSlack is how far two values may differ if they were not read at the same moment.
+// smiSlack is how much two values may differ, because of rounding, or because they were not read at the same moment.
 type smiSlack struct {
 	absolute, relative float64
 	moving             bool // changes from moment to moment, so an old file proves nothing
 }
 
-// These are the slacks. nvidia-smi rounds to MiB, to MHz, or to hundredths of a watt.
+// These are the tolerances. nvidia-smi rounds to MiB, to MHz, or to hundredths of a watt.
 var (
 	same    = smiSlack{relative: 1e-9}
 	mib     = smiSlack{absolute: 1 << 20}
@@ -54,7 +54,7 @@ func smiInfo(path string, f *metrics.Family, label string, read func(string) str
 	return smiRow{paths: []string{path}, to: f, text: label, slack: same, read: read}
 }
 
-// pciAddress writes an address as sysfs does, with a domain of four digits and small letters.
+// pciAddress converts a PCI address to the form in sysfs, which has a domain of four digits, and lower-case letters.
 func pciAddress(text string) string {
 	if domain, rest, ok := strings.Cut(text, ":"); ok && len(domain) == 8 {
 		text = strings.TrimPrefix(domain, "0000") + ":" + rest
@@ -62,7 +62,7 @@ func pciAddress(text string) string {
 	return strings.ToLower(text)
 }
 
-// architecture writes an architecture as the exporter does.
+// architecture converts the name of an architecture to the exporter's form.
 func architecture(text string) string {
 	first, _, _ := strings.Cut(strings.ToLower(text), " ")
 	return first
@@ -207,7 +207,8 @@ func joinRows(all ...[]smiRow) (rows []smiRow) {
 	return rows
 }
 
-// labelled returns rows for each value of a label. The name of nvidia-smi's element contains the value.
+// labelled returns one row for each value of a label. The name of nvidia-smi's element contains this value, between
+// before and after.
 func labelled(before, after string, f *metrics.Family, label string, slack smiSlack, values ...string) (rows []smiRow) {
 	for _, v := range values {
 		of := v
@@ -219,8 +220,8 @@ func labelled(before, after string, f *metrics.Family, label string, slack smiSl
 	return rows
 }
 
-// eccRows returns the errors since the driver was loaded, or over the life of the board. Drivers before 550 do not
-// split uncorrectable errors of SRAM. GPUs before Ampere count by unit.
+// eccRows returns the rows for ECC errors, either since the driver was loaded, or over the life of the board. Drivers
+// before 550 do not split uncorrectable errors of SRAM. GPUs before Ampere count errors by hardware unit.
 func eccRows(lifetime string) (rows []smiRow) {
 	at := "ecc_errors/" + lifetime + "/"
 	errors := func(path, severity, location string) {
@@ -249,7 +250,8 @@ func eccRows(lifetime string) (rows []smiRow) {
 	return rows
 }
 
-// temperatureRows returns the temperatures, and the distances to the limits on the scale of T.Limit or in degrees.
+// temperatureRows returns the rows for temperatures, and for their distances to limits. nvidia-smi shows these
+// distances as T.Limit, or shows the limits in degrees.
 func temperatureRows() []smiRow {
 	const at = "temperature/"
 	margin := func(limit, tlimit, threshold, sensor string) []smiRow {
@@ -273,7 +275,7 @@ func temperatureRows() []smiRow {
 	)
 }
 
-// powerRows returns the power and its limits. The elements got new names in 530, and were split in 550.
+// powerRows returns the rows for power and its limits. Driver 530 renamed the elements, and driver 550 split them.
 func powerRows() []smiRow {
 	row := func(f *metrics.Family, label, value string, slack smiSlack, paths ...string) smiRow {
 		return smiRow{paths: paths, to: f, labels: []string{label, value}, slack: slack}
@@ -294,8 +296,8 @@ func powerRows() []smiRow {
 	}
 }
 
-// clockEventRows returns the reasons for lower clocks, and how long each reason applied. Until 535, the elements were called throttle
-// reasons.
+// clockEventRows returns the rows for the reasons for lower clocks, and for how long each reason applied. Until driver
+// 535, the elements were named after throttle reasons.
 func clockEventRows() (rows []smiRow) {
 	for reason, name := range map[string]string{
 		"gpu_idle": "gpu_idle", "applications_clocks_setting": "applications_clocks_setting",

@@ -24,18 +24,18 @@ const (
 	bundlePage = "metrics-%d.prom"
 )
 
-// These are the secrets of a document and a metrics page. They identify a machine, its owner or its programs. Each
-// secret has the same stand-in in all files, so a bundle gives the same comparison as its node.
+// These expressions match the secrets in a document and a metrics page, which identify a machine, its owner or its
+// programs. In all files, the same text replaces a secret, so a bundle gives the same comparison as its node.
 var (
 	smiIdentity = regexp.MustCompile(`<(serial|uuid|pdi|board_id|chassis_serial_number|gpu_fabric_guid|clusterUuid)>([^<]*)</`)
 	smiProcess  = regexp.MustCompile(`<process_name>[^<]*</process_name>`)
 	smiPID      = regexp.MustCompile(`<pid>[^<]*</pid>`)
 )
 
-// identities maps values that identify a machine to their stand-ins.
+// identities maps values that identify a machine to the texts that replace them.
 type identities map[string]string
 
-// hide returns the stand-in of a value. The stand-in of a UUID is also a UUID.
+// hide returns the text that replaces a value. A UUID is replaced by another UUID.
 func (i identities) hide(value string) string {
 	if smiSilent(value) || value == "None" {
 		return value
@@ -94,7 +94,7 @@ func Bundle(document []byte, readings ...*Reading) ([]byte, error) {
 	return packed.Bytes(), err
 }
 
-// page writes the families of GPUs of a reading.
+// page returns the metrics page of a reading, with only the families of GPUs, and without secrets.
 func (i identities) page(r *Reading) ([]byte, error) {
 	var b bytes.Buffer
 	for _, f := range metrics.All() {
@@ -121,7 +121,8 @@ func (i identities) page(r *Reading) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// OpenBundle returns the inputs of Bundle. ok is false if the bytes are not a bundle.
+// OpenBundle unpacks a bundle. It returns the document and the readings that Bundle packed. ok is false if the bytes
+// are not a bundle.
 func OpenBundle(packed []byte) (document []byte, readings []*Reading, ok bool, err error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package doctor finds out why a series or a value is missing. It examines one reading of an exporter, and Prometheus'
-// reports about itself. It names each fault with its remedy.
+// Package doctor finds out why a series or a value is missing. It examines one reading of an exporter, and what
+// Prometheus reports about itself. For each fault, it names the remedy.
 //
 //	finding     a fault, and how much it matters         doctor.go
 //	page        one reading of an exporter               page.go
@@ -80,7 +80,8 @@ type Picture struct {
 	Version string
 }
 
-// Diagnose runs all checks. It adds the findings from the gathering of the data.
+// Diagnose runs all checks. The report also has the findings in gathered, which describe problems with reading the
+// data.
 func Diagnose(p Picture, gathered ...Finding) Report {
 	r := Report{Findings: append([]Finding{}, gathered...), Fine: []string{}}
 	if p.Exporter != nil {
@@ -136,7 +137,7 @@ func printable(s string) string {
 	return b.String()
 }
 
-// some joins the first few of many names.
+// some joins names. If there are many, it joins the first few, and counts the others.
 func some(names []string) string {
 	const few = 4
 	if len(names) > few+1 {
@@ -148,7 +149,7 @@ func some(names []string) string {
 // distinct returns the names sorted, and each name once.
 func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
 
-// count writes a number with its noun.
+// count formats a number with its noun, in the singular or the plural.
 func count(n int, noun string) string {
 	if n != 1 {
 		noun += "s"

@@ -137,7 +137,7 @@ func checkWorkers(p Picture, r *Report) {
 	}
 }
 
-// pages returns the labels of each engine's metrics page once, whatever the number of its models.
+// pages returns the labels of each engine's metrics page. Each page occurs once, even if the engine has several models.
 func (r *Reading) pages() []map[string]string {
 	var all []map[string]string
 	for _, s := range r.of(metrics.EngineInfo, metrics.LabelRole, "") {
@@ -148,11 +148,12 @@ func (r *Reading) pages() []map[string]string {
 	return all
 }
 
-// flag begins the reason of a metric that an engine shows only with a flag, as in "needs --enable-metrics".
+// flag is the beginning of the reason for a missing metric that needs a flag of the engine, as in "needs
+// --enable-metrics".
 const flag = "needs "
 
-// checkSources checks the metrics that an engine does not report. If a flag would add a metric, the metric counts as
-// missing. The engine cannot report all other metrics.
+// checkSources checks the metrics that an engine does not report. If a flag of the engine would add a metric, the
+// metric is a finding. All other metrics are listed as ones that the engine cannot report.
 func checkSources(p Picture, engine map[string]string, r *Report) {
 	e := p.Exporter
 	where := []string{metrics.LabelServer, engine[metrics.LabelServer], metrics.LabelPod, engine[metrics.LabelPod]}
@@ -214,7 +215,7 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 	r.fine(line.String())
 }
 
-// objectiveRemedies maps a reason of llm_slo_counted to its remedy.
+// objectiveRemedies maps a value of llm_slo_counted's reason label to the remedy.
 var objectiveRemedies = map[slo.Reason]string{
 	slo.SignalMissing: "choose another signal for this runtime, restrict select: to another, or let a probe measure it",
 	slo.BelowGrid:     "raise its threshold to a bucket that the engine has; exporter --config.check names the nearest",

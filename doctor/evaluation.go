@@ -30,14 +30,14 @@ func parsed(groups []ruleGroup) Rules {
 	return all
 }
 
-// ours returns the groups that have the name of a group of our rules.
+// ours returns Prometheus' rule groups with the same names as groups of this exporter's rules.
 func (p Picture) ours() []ruleGroup {
 	return slices.DeleteFunc(slices.Clone(p.Prometheus.groups), func(g ruleGroup) bool {
 		return !slices.ContainsFunc(p.Rules, func(r rule) bool { return r.group == g.Name })
 	})
 }
 
-// checkRules checks that Prometheus has each rule once, and in the form of this version.
+// checkRules checks that Prometheus has each rule exactly once, and as this version generates it.
 func checkRules(p Picture, r *Report) {
 	files := map[string][]string{}
 	for _, g := range p.ours() {

@@ -91,7 +91,8 @@ func checkGPUs(p Picture, r *Report) {
 	}
 }
 
-// checkGPUSources checks the driver's library and the metrics page of another exporter. One of the two is sufficient.
+// checkGPUSources checks that the exporter reads GPUs from the driver's library, or from the metrics page of another
+// exporter. One of the two is sufficient.
 func checkGPUSources(p Picture, r *Report) {
 	nvml, source := p.Exporter.of(metrics.GPUNVMLUp), p.Exporter.of(metrics.GPUSourceUp)
 	without := withoutGPUs(p)
@@ -136,7 +137,8 @@ func withoutGPUs(p Picture) []string {
 	return slices.DeleteFunc(without, func(alert string) bool { return alert == metrics.AnswerUnread }) // this alert itself reports the fault
 }
 
-// nvmlRemedy returns the remedy for an unusable library of the driver, or an empty string.
+// nvmlRemedy returns the remedy if the driver's library cannot be used for a reason. It returns an empty string for
+// reasons without a remedy.
 func nvmlRemedy(reason string) string {
 	switch reason {
 	case "library_not_found":
@@ -176,7 +178,8 @@ func checkEachGPU(e *Reading, r *Report) {
 	}
 }
 
-// checkHealth checks the verdicts. Verdicts do not show missing metrics, but a GPU that should leave service gets a line.
+// checkHealth checks the verdicts on GPUs. A bad verdict is no missing metric, but the report also has a finding for
+// each GPU that should be taken out of service.
 func checkHealth(p Picture, r *Report) {
 	e := p.Exporter
 	for _, s := range e.of(metrics.GPUHealth) {
@@ -232,7 +235,7 @@ func checkOwnership(p Picture, r *Report) {
 	}
 }
 
-// checkProbes checks synthetic requests.
+// checkProbes checks that the synthetic requests succeed.
 func checkProbes(p Picture, r *Report) {
 	type at struct{ probe, server string }
 	outcomes := map[at][]string{}

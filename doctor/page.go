@@ -40,7 +40,7 @@ type series struct {
 	value  float64
 }
 
-// These are limits of an answer.
+// These limit the size of an answer, and the time to wait for it.
 const (
 	bodyLimit = 256 << 20
 	patience  = 30 * time.Second

@@ -15,7 +15,7 @@ import (
 
 // Prometheus is the state of a Prometheus and of the exporters that it scrapes.
 type Prometheus struct {
-	// Address is shown to people.
+	// Address is the address of the Prometheus, for people.
 	Address       string
 	now           time.Time
 	groups        []ruleGroup
@@ -125,7 +125,7 @@ func sampleTime(sample []any) (time.Time, error) {
 	return time.Time{}, errors.New("the answer to time() is not a number; check whether this is the address of a Prometheus")
 }
 
-// askAPI decodes the data of an answer of Prometheus' HTTP API.
+// askAPI sends a request to Prometheus' HTTP API, and decodes the data in the answer.
 func askAPI(ctx context.Context, client *http.Client, at *url.URL, path string, query url.Values, into any) error {
 	u := at.JoinPath("api/v1", path)
 	u.RawQuery = query.Encode()
@@ -137,7 +137,8 @@ func askAPI(ctx context.Context, client *http.Client, at *url.URL, path string, 
 	return json.NewDecoder(body).Decode(&struct{ Data any }{into})
 }
 
-// exporters returns the scrape targets that are exporters. Their job or their metrics page shows this.
+// exporters returns the scrape targets that are exporters of this project, according to their job or their metrics
+// page.
 func (p Picture) exporters() []target {
 	return slices.DeleteFunc(slices.Clone(p.Prometheus.targets), func(t target) bool {
 		return !p.watches(t.Labels["job"]) && !p.Prometheus.isExporter(t)

@@ -111,7 +111,8 @@ func (r Rules) silenced(absent func(*metrics.Family) bool) []string {
 	return distinct(names)
 }
 
-// gives reports whether a selector selects results of the rule, by name and by the labels that the rule sets.
+// gives reports whether a selector can select results of the rule. It compares the name, and the labels that the rule
+// sets.
 func (r rule) gives(v *parser.VectorSelector) bool {
 	if !r.alert && r.name != v.Name || r.alert && v.Name != metrics.Alerts.Name {
 		return false
@@ -167,7 +168,7 @@ func hasResults(e parser.Expr, selected func(*parser.VectorSelector) (known, som
 	return true // a number or a string
 }
 
-// window returns the shortest window of a rule's rates, and the alerts whose window is shorter than least.
+// window returns the shortest window of all rates in the rules, and the alerts with a window shorter than least.
 func (r Rules) window(least time.Duration) (shortest time.Duration, alerts []string) {
 	for _, rule := range r {
 		parser.Inspect(rule.expr, func(n parser.Node, _ []parser.Node) error {
@@ -217,7 +218,7 @@ func (r Rules) watches(job string) bool {
 	return true
 }
 
-// exporterDown is the name of the alert about a scrape target that does not answer.
+// exporterDown is the name of the alert about an exporter that does not answer scrapes.
 const exporterDown = "LLMExporterDown"
 
 // groupsBy reports whether any rule groups by a label.

@@ -85,7 +85,8 @@ func duration(text string) time.Duration {
 	return time.Duration(d)
 }
 
-// exported is the prefix that Prometheus adds to a label of a metrics page if the scrape sets the same label.
+// exported is the prefix that Prometheus adds to a metrics page's label if the scrape configuration sets a label of the
+// same name.
 const exported = "exported_"
 
 // checkLabels checks that the exporters' series arrive unchanged.

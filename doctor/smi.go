@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// smiLog is the output of nvidia-smi -q -x. It has the values of the node and of each GPU, by path of elements.
+// smiLog is the output of nvidia-smi -q -x. It maps paths of elements to values, for the node and for each GPU.
 type smiLog struct {
 	node map[string]string
 	gpus []smiGPU
@@ -105,7 +105,7 @@ func (e element) walk(path string, visit func(path, text string)) {
 	}
 }
 
-// smiSilent reports whether nvidia-smi does not report a value.
+// smiSilent reports whether a text of nvidia-smi means that there is no value, such as N/A.
 func smiSilent(text string) bool {
 	switch strings.Trim(text, "[]") {
 	case "", "N/A", "00000000-0000-0000-0000-000000000000", "Not Supported", "Unknown Error", "Unknown", "Insufficient Permissions",
@@ -129,7 +129,7 @@ var smiWords = map[string]float64{
 	"GPU Reset": 1, "Reset GPU": 1, "Reset": 1, "Node Reboot": 2, "Reboot": 2, "Drain P2P": 3, "Drain and Reset": 4,
 }
 
-// smiNumber reads a value with its unit. For words, the unit is empty.
+// smiNumber parses a value with its unit. If the value is a word such as "Enabled", the unit is empty.
 func smiNumber(text string) (value float64, unit string, ok bool) {
 	if v, known := smiWords[text]; known {
 		return v, "", true

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// swap is how long a step waits for the weights of an adapter without a slot. It is an assumption.
+// swap is how long a step takes to load the weights of an adapter that has no slot yet. It is an assumption.
 const swap = 15 * time.Millisecond
 
-// admits reports whether a request may join the batch. vLLM skips requests whose adapter has no slot, and admits later
-// requests (v1/core/sched/scheduler.py). A batch of several adapters takes a slot for each adapter.
+// admits reports whether a request may join the batch. Each adapter of the batch takes a slot. If no slot is left for a
+// request's adapter, vLLM skips this request, and admits later ones (v1/core/sched/scheduler.py).
 func (e *Engine) admits(r *Request) bool {
 	if e.Adapters == 0 || r.Adapter == 0 {
 		return true
@@ -32,7 +32,7 @@ func (e *Engine) load(r *Request) time.Duration {
 	return swap
 }
 
-// adaptersOf returns the adapters that requests use, in order.
+// adaptersOf returns the numbers of the adapters that requests use, in ascending order.
 func adaptersOf(requests []*Request) (all []int) {
 	for _, r := range requests {
 		if n, found := slices.BinarySearch(all, r.Adapter); r.Adapter > 0 && !found {

@@ -7,15 +7,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Dialect simulates an engine's HTTP side. It observes events, and reports them in the form of that engine.
+// Dialect simulates the HTTP server of one kind of engine. It observes events, and reports them in that engine's
+// metrics.
 type Dialect interface {
 	Observer
 	http.Handler
-	// Connections returns the number of connections at the server's port, for engines that do not report connections.
+	// Connections returns the number of connections at the server's port, as the kernel shows it.
 	Connections() int
 }
 
-// NewDialect returns the HTTP side of a runtime. It panics for a runtime that the drill does not simulate.
+// NewDialect returns the simulated HTTP server of a runtime. It panics for a runtime that the drill does not simulate.
 func NewDialect(r metrics.Runtime, p Profile) Dialect {
 	switch r {
 	case metrics.VLLM:

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Elsewhere describes where KV caches are stored outside the GPU, and the transfers to and from there.
+// Elsewhere describes KV caches outside the engine's GPU: where they are, and how they are transferred.
 type Elsewhere struct {
 	Prefilled bool    // prefill engines compute prompts, and decode engines fetch the KV cache
 	Lost      float64 // share of fetches that fail, after which the engine computes the tokens
@@ -28,14 +28,14 @@ type Move struct {
 	Pinned        float64 // share of the tier that transfers pin
 }
 
-// memory is how long a tier keeps stored tokens before it replaces them. If the tier refused tokens within that time,
-// these tokens are missing.
+// memory is how long a tier keeps stored tokens before it replaces them. Tokens that the tier refused within this time
+// are missing from it.
 const memory = 10 * time.Minute
 
 // giveUp is how long an engine waits for a KV cache that does not arrive. It is the default of vLLM's Mooncake connector.
 const giveUp = 480 * time.Second
 
-// moves holds the transfers in progress.
+// moves is the state of the transfers.
 type moves struct {
 	fetching []*Request    // in order of arrival
 	free     time.Duration // when the link for fetches is free
@@ -45,7 +45,8 @@ type moves struct {
 	stored   time.Duration // when tokens were last offered to the tier
 }
 
-// fetch requests the remote part of a prompt's KV cache, and reports whether there is one.
+// fetch starts to fetch the part of a prompt's KV cache that is outside the GPU. It reports whether there is such a
+// part.
 func (e *Engine) fetch(r *Request) bool {
 	missing := r.Prompt - r.Cached - 1 // the last token is always computed
 	switch {
@@ -69,7 +70,7 @@ func (e *Engine) fetch(r *Request) bool {
 	return true
 }
 
-// arrived queues a request whose KV cache has arrived, or was lost.
+// arrived adds a request to the queue after its KV cache has arrived, or was lost.
 func (e *Engine) arrived(r *Request) {
 	m := Move{Tokens: float64(r.fetched), Bytes: float64(r.fetched) * e.kvBytesPerToken(), Took: r.there - r.Arrival}
 	if r.unsent || e.Lost > 0 && e.random.Float64() < e.Lost {
@@ -82,8 +83,8 @@ func (e *Engine) arrived(r *Request) {
 	e.waiting = append(e.waiting, r)
 }
 
-// store sends the computed part of a prompt to the lower tier. The part stays pinned until it has arrived. A full tier
-// refuses more tokens.
+// store sends the computed part of a prompt to the lower tier. The tokens stay pinned until the transfer has ended. A
+// full tier refuses them.
 func (e *Engine) store(tokens float64) {
 	if e.Host == 0 || tokens <= 0 {
 		return
@@ -102,7 +103,7 @@ func (e *Engine) store(tokens float64) {
 	e.observer.Moved(m)
 }
 
-// hold pins more bytes of the tier, and releases the bytes that the link has transferred since the last call.
+// hold pins additional bytes of the tier, and releases the bytes whose transfer has ended since the last call.
 func (e *Engine) hold(bytes float64) float64 {
 	if e.Host == 0 {
 		return 0

@@ -30,8 +30,8 @@ type Serving struct {
 	Graphs     int     // largest batch that has a CUDA graph; 0 means that there is no limit
 	// Eager is how much longer the CPU's part of a step takes if the batch has no CUDA graph. The GPU idles meanwhile.
 	Eager time.Duration
-	// Reserve is the number of tokens of its answer for which a request must have room in the KV cache before it runs, as with
-	// TensorRT-LLM's GUARANTEED_NO_EVICT. The room is only promised, and does not count as used. 0 means none.
+	// Reserve is the number of tokens of its answer for which a request must have room in the KV cache before it runs, as
+	// with TensorRT-LLM's GUARANTEED_NO_EVICT. Reserved room does not count as used. 0 means none.
 	Reserve int
 	// NoPrefixCache is --no-enable-prefix-caching: every prompt is computed completely.
 	NoPrefixCache bool
@@ -60,10 +60,10 @@ type Profile struct {
 	Serving
 }
 
-// vllmRelease is the release in an unchanged profile, which is vLLM's.
+// vllmRelease is the release that NewProfile sets. It is a release of vLLM.
 const vllmRelease = "0.16.0"
 
-// release returns the release of an engine of another kind. It is the engine's own release, unless the profile sets another.
+// release returns the release that an engine other than vLLM reports. It is own, unless the profile sets a release.
 func (p Profile) release(own string) string {
 	if p.Release == vllmRelease {
 		return own
@@ -108,7 +108,8 @@ type Step struct {
 	Took                    time.Duration
 }
 
-// Decoded describes requests that got tokens. It has the time since the last token of each request.
+// Decoded describes requests that got tokens in a step. Took is the time since the previous token, and is the same for
+// all these requests.
 type Decoded struct {
 	Requests, Tokens, Drafted, Accepted int
 	Took                                time.Duration
@@ -290,7 +291,7 @@ func (e *Engine) hang() {
 	}
 }
 
-// next returns the time at which an idle engine has work again, or the given time if that is earlier.
+// next returns the time at which an idle engine gets work again, but at most the time to.
 func (e *Engine) next(to time.Duration) time.Duration {
 	if len(e.arriving) > 0 {
 		to = min(to, e.ready())
@@ -501,7 +502,8 @@ func (e *Engine) reserve(r *Request, tokens int) bool {
 	return true
 }
 
-// promises reports whether the KV cache has room for a request and all running requests, each with an answer of Reserve tokens.
+// promises reports whether the KV cache has room for a request and all running requests, if each answer has Reserve
+// tokens.
 func (e *Engine) promises(r *Request) bool {
 	if e.Reserve == 0 {
 		return true
@@ -513,7 +515,7 @@ func (e *Engine) promises(r *Request) bool {
 	return need <= e.total
 }
 
-// launching returns how much longer the CPU launches the kernels of a step if the batch has no CUDA graph.
+// launching returns how much longer the CPU takes to launch the kernels of a step if the batch has no CUDA graph.
 func (e *Engine) launching() time.Duration {
 	if e.Graphs == 0 || len(e.running) <= e.Graphs {
 		return 0
@@ -521,7 +523,7 @@ func (e *Engine) launching() time.Duration {
 	return e.Eager
 }
 
-// preempt takes the blocks of the request that was scheduled last. That request starts again at the head of the queue.
+// preempt frees the blocks of the request that was scheduled last, and moves this request to the head of the queue.
 func (e *Engine) preempt() {
 	last := len(e.running) - 1
 	r := e.running[last]

@@ -7,9 +7,10 @@ import (
 )
 
 // Dynamo simulates the frontend of NVIDIA Dynamo 1.1 with one worker (lib/llm/src/http/service/metrics.rs), from the
-// clients' side. Its bounds are rounded logarithms. For each token, it observes the mean of the token's chunk. Its
-// gauge of active requests counts all requests in the HTTP server, running or waiting. When its last worker has gone,
-// it answers 503 for a while. Then it forgets the model and answers 404, as measured on 1.6.0.
+// clients' side. Its bounds are rounded logarithms. For the time between tokens, it observes each token with the mean
+// of the token's chunk. Its gauge of active requests counts all requests in the HTTP server, running or waiting. When
+// its last worker has gone, it answers 503 for a while. Then it forgets the model and answers 404, as measured on
+// 1.6.0.
 type Dynamo struct {
 	*page
 	ready                                    prometheus.Gauge
@@ -110,9 +111,9 @@ func (d *Dynamo) Finished(r *Request) {
 // assumption. dynamoKnown is how long the frontend remembers the model. It was measured.
 const dynamoRouted, dynamoKnown = time.Second, 5 * time.Second
 
-// unavailable reports whether a request counts if it arrives a given time after the last worker has gone. At first, the
-// frontend counts such a request. Later, the request is only among the failures. Requests with the answer 404 do not
-// count.
+// unavailable reports whether the frontend's request metrics count a request that arrives some time after the last
+// worker has gone. At first, they count it. Later, only a counter of failures counts it. After that, the frontend
+// answers 404 and counts nothing.
 func (d *Dynamo) unavailable(after time.Duration) bool {
 	if after > dynamoRouted && after <= dynamoKnown {
 		d.failures.WithLabelValues("Unavailable", "backend.unavailable").Inc()
@@ -138,7 +139,7 @@ func (d *Dynamo) Mistype(requests int) {
 	d.failures.WithLabelValues("NotFound", "request.not_found").Add(float64(requests))
 }
 
-// State implements Observer. The frontend does not see the work of its workers.
+// State implements Observer. The frontend does not see the queues and batches of its workers.
 func (d *Dynamo) State(int, int, float64) {}
 
 // Open implements Observer.

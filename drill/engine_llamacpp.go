@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// LlamaCpp simulates a llama.cpp server of build 11669 (tools/server/server-context.cpp), started with --metrics. It
-// has no labels, no histograms and no count of requests. Its numbers have the six significant digits of a C++ stream.
-// Its throughputs cover the time since the last scrape. Its token counters increase when a request ends.
+// LlamaCpp simulates a llama.cpp server of build 11669 (tools/server/server-context.cpp), started with --metrics. Its
+// metrics have no labels, no histograms and no count of requests. Numbers have the six significant digits of a C++
+// stream. Its throughputs cover the time since the last scrape. Its token counters increase when a request ends.
 type LlamaCpp struct {
 	*page
 	mu                                                   sync.Mutex
@@ -83,7 +83,7 @@ func (l *LlamaCpp) FirstToken(r *Request) {
 	l.windowPromptSeconds += seconds
 }
 
-// Computed implements Observer. It counts a call of llama_decode, for any batch.
+// Computed implements Observer. It counts one call of llama_decode, whatever the size of the batch.
 func (l *LlamaCpp) Computed(Step) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +102,7 @@ func (l *LlamaCpp) Decoded(d Decoded) {
 	}
 }
 
-// Preempted implements Observer. A slot owns its context, so no request is preempted.
+// Preempted implements Observer. Each slot has its own context, so no request is preempted.
 func (l *LlamaCpp) Preempted() {}
 
 // Finished implements Observer. Requests that never ran are not counted.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Ollama simulates Ollama of about release 0.12 (server/routes.go, api/types.go). It reports the loaded model and the
-// model's part of GPU memory, but no requests.
+// Ollama simulates Ollama of about release 0.12 (server/routes.go, api/types.go). It reports the loaded model, and how
+// much of the model is in GPU memory, but no requests.
 type Ollama struct {
 	*page
 	// OnGPU is the share of the model that is in GPU memory.
@@ -16,7 +16,7 @@ type Ollama struct {
 	Away bool
 }
 
-// NewOllama builds the engine's documents. The whole model is in GPU memory and stays there.
+// NewOllama builds the documents that the engine serves. At first, the whole model is in GPU memory.
 func NewOllama(p Profile) *Ollama {
 	o := &Ollama{page: &page{mux: http.NewServeMux()}, OnGPU: 1}
 	size := p.Weights.Parameters * p.Weights.Bytes

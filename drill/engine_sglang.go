@@ -89,7 +89,8 @@ func (s *SGLang) FirstToken(r *Request) {
 	s.realtime.WithLabelValues("prefill_cache").Add(r.Cached)
 }
 
-// Decoded implements Observer. The tokens of a step share the time of the step.
+// Decoded implements Observer. If a step has several tokens per request, the time between tokens is a part of the
+// step's time.
 func (s *SGLang) Decoded(d Decoded) {
 	s.itl.Observe(d.Took.Seconds()*float64(d.Requests)/float64(d.Tokens), d.Tokens)
 	s.realtime.WithLabelValues("decode").Add(float64(d.Tokens))
@@ -141,7 +142,7 @@ func (s *SGLang) Finished(r *Request) {
 	s.e2e.Observe((r.Done - r.Arrival).Seconds())
 }
 
-// Open implements Observer. The server counts requests that the scheduler has not reported.
+// Open implements Observer. The HTTP server also counts requests that the scheduler does not know yet.
 func (s *SGLang) Open(requests int, _ time.Duration) {
 	s.active.WithLabelValues("/v1/chat/completions", http.MethodPost).Set(float64(requests))
 }

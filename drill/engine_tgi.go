@@ -4,8 +4,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TGI simulates Text Generation Inference 3 (router/src/server.rs). It has no model label and no unit suffixes.
-// Duration buckets are 0.15 ms times 1.5 to the nth. Length buckets are multiples of a hundredth of the limit.
+// TGI simulates Text Generation Inference 3 (router/src/server.rs). Its metrics have no model label and no unit
+// suffixes. The bounds of durations are 0.15 ms times powers of 1.5. The bounds of lengths are multiples of a hundredth
+// of the limit.
 type TGI struct {
 	*page
 	queueSize, batchSize                            prometheus.Gauge
@@ -44,7 +45,7 @@ func (t *TGI) FirstToken(r *Request) {
 	t.input.Observe(r.Prompt)
 }
 
-// Computed implements Observer. A step with new requests is a prefill, even for requests that already run
+// Computed implements Observer. TGI counts a step with new requests as a prefill, even if other requests decode in it
 // (backends/v3/src/backend.rs).
 func (t *TGI) Computed(s Step) {
 	method := "decode"

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TRTLLM simulates trtllm-serve 1.3 (tensorrt_llm/metrics/collector.py). Its metrics are under /prometheus/metrics, and
-// a list of statistics is under /metrics. Every gauge has the pid. Token counters increase when a request ends.
+// TRTLLM simulates trtllm-serve 1.3 (tensorrt_llm/metrics/collector.py). Its metrics are at /prometheus/metrics, and a
+// list of statistics is at /metrics. Every gauge has a label with the pid. Token counters increase when a request ends.
 type TRTLLM struct {
 	*page
 	running, waiting, kv                    prometheus.Gauge

@@ -36,22 +36,22 @@ type VLLM struct {
 	adapters                                      *vllmAdapters  // nil without adapters
 }
 
-// vllmAdapters follows vllm:lora_requests_info. Each combination of adapters has a series. Its value is the time of its
-// last update.
+// vllmAdapters follows vllm:lora_requests_info. Each combination of adapters has a series, whose value is the time of
+// the last update.
 type vllmAdapters struct {
 	info  *prometheus.GaugeVec
 	slots string
 	zero  float64 // time at which the drill began
 }
 
-// vllmAdmission follows release 0.32 with --max-num-queued-reqs. It counts each refusal once. The engine refuses some
-// streams with 503. For other streams, the answer has begun, and an error event refuses them.
+// vllmAdmission follows release 0.32 with --max-num-queued-reqs. The engine counts each refusal once. It refuses some
+// streams with 503. For other streams, the answer has already begun, so the refusal is an error event in the stream.
 type vllmAdmission struct {
 	rejections prometheus.Counter
 	n          int
 }
 
-// status returns the status under which the server counts the next refused stream. A real engine answered 8 of 28
+// status returns the HTTP status that the server counts for the next refused stream. A real engine answered 8 of 28
 // streams with 503.
 func (a *vllmAdmission) status() string {
 	a.rejections.Inc()
@@ -72,7 +72,8 @@ type vllmServer struct {
 	clients     connections
 }
 
-// hold updates the open requests of a rank, and the descriptors of the process. Each connection needs one descriptor.
+// hold updates the number of open requests of a rank, and the number of the process' file descriptors. Each connection
+// needs one descriptor.
 func (s *vllmServer) hold(rank, requests int, now time.Duration) {
 	s.open[rank] = requests
 	all := 0
@@ -83,7 +84,7 @@ func (s *vllmServer) hold(rank, requests int, now time.Duration) {
 	s.descriptors.Set(float64(s.base + s.clients.count()))
 }
 
-// vllmNIXL follows kv_connector/v1/nixl/stats.py. It has a decode engine's reports about transfers.
+// vllmNIXL follows kv_connector/v1/nixl/stats.py. Its metrics are about the transfers of KV caches to a decode engine.
 type vllmNIXL struct {
 	took, posted, size, descriptors prometheus.Histogram
 	failed                          prometheus.Counter
@@ -247,7 +248,8 @@ const kvLayers = 32
 // vllmSubmit is how long NIXL takes to submit a transfer. It is an assumption.
 const vllmSubmit = 2 * time.Millisecond
 
-// Moved implements Observer. The connector counts tokens as found before they arrive, so lost tokens count as found.
+// Moved implements Observer. The connector counts tokens as found before they arrive, so it also counts lost tokens as
+// found.
 func (v *VLLM) Moved(m Move) {
 	if !m.Store {
 		v.found.Add(m.Tokens)
@@ -293,8 +295,8 @@ func (v *VLLM) Adapted(running []int, now time.Duration) {
 // Preempted implements Observer.
 func (v *VLLM) Preempted() { v.preemptions.Inc() }
 
-// Finished implements Observer. If a client leaves, only the counter of HTTP answers rises, with or without tokens. If
-// the process dies, no counter rises.
+// Finished implements Observer. If a client leaves, only the counter of HTTP answers increases, whether or not the
+// client got tokens. If the process dies, no counter increases.
 func (v *VLLM) Finished(r *Request) {
 	if r.Cut {
 		return

@@ -17,9 +17,11 @@ type Gateway interface {
 	Arrived()
 	// Answered counts a request that the gateway answers itself.
 	Answered(status int)
-	// Limited counts a request that the gateway refuses with 429, before it picks an engine, because too many are open.
+	// Limited counts a request that the gateway refuses with 429, before it picks an engine, because too many requests are
+	// open.
 	Limited()
-	// Before returns an observer in front of the engine at a host. It counts the engine's answers, and passes all events on.
+	// Before returns an observer in front of the engine at a host. The observer counts the engine's answers, and passes
+	// all events on to o.
 	Before(o Observer, host string) Observer
 	// Tries reports whether the gateway would now send a request to the engine at a host. If it tries no engine, NoneLeft
 	// returns the gateway's answer.
@@ -42,7 +44,7 @@ func NewGateway(r metrics.Runtime, model string, hosts []string) Gateway {
 }
 
 // LiteLLM simulates the metrics of LiteLLM's proxy (litellm/types/integrations/prometheus.py), as measured on 1.106.2.
-// They are its answers by status, and the state of each deployment.
+// They count the answers by status, and show the state of each deployment.
 type LiteLLM struct {
 	*page
 	model                     string
@@ -74,8 +76,8 @@ const litellmNone = "None"
 
 const chatRoute = "/v1/chat/completions"
 
-// NewLiteLLM builds the metrics of a gateway in front of one model. A request without a key counts as a failed request
-// without a model. Requests for the metrics are the exception.
+// NewLiteLLM builds the metrics of a gateway in front of one model. Except at /metrics, the gateway counts a GET
+// request without a key as a failed request without a model.
 func NewLiteLLM(model string, hosts []string) *LiteLLM {
 	p := newPage(prometheus.Labels{"team": litellmNone, "team_alias": litellmNone, "end_user": litellmNone}, "/metrics")
 	l := &LiteLLM{page: p, model: model, deployments: map[string]*deployment{}}
@@ -116,7 +118,8 @@ func (l *LiteLLM) answer(host, status string) {
 	}
 }
 
-// litellmException returns the exception behind a failure. If no deployment is left, it is the router's own exception.
+// litellmException returns the name of the exception that LiteLLM counts for a failure. If no deployment is left, this
+// is an exception of LiteLLM's router.
 func litellmException(status string) string {
 	switch status {
 	case litellmNone:
@@ -134,7 +137,7 @@ func litellmException(status string) string {
 // Tries implements Gateway.
 func (l *LiteLLM) Tries(host string, now time.Duration) bool { return now >= l.deployments[host].until }
 
-// NoneLeft implements Gateway. The metrics do not show the client's status.
+// NoneLeft implements Gateway. The metrics do not show the status that the client gets.
 func (l *LiteLLM) NoneLeft() int {
 	l.answer(litellmNone, litellmNone)
 	return http.StatusTooManyRequests
@@ -179,7 +182,8 @@ type behindLiteLLM struct {
 	host    string
 }
 
-// Finished implements Observer. A client that cancels counts as answered. An answer that is cut off counts as failed.
+// Finished implements Observer. If a client cancels, LiteLLM counts the request as answered. If an answer is cut off,
+// LiteLLM counts it as failed.
 func (b behindLiteLLM) Finished(r *Request) {
 	switch {
 	case r.Rejected:

@@ -9,8 +9,8 @@ import (
 )
 
 // SGLangRouter simulates the metrics of sglang-router 0.3.2, as measured. It counts each request when it arrives,
-// whatever its outcome. Only the answers by status show how a request ended. Durations end with the header of the
-// answer.
+// whatever its outcome. Only its counter of answers by status shows how a request ended. Its durations end when the
+// header of the answer arrives.
 type SGLangRouter struct {
 	*page
 	arrived, received, exhausted prometheus.Counter
@@ -23,7 +23,8 @@ type SGLangRouter struct {
 var smgSeconds = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 45, 60, 90, 120, 180, 240}
 
 const (
-	// smgHeader is how long the header of a stream takes. vLLM sends the header before it computes. It is an assumption.
+	// smgHeader is the time until the header of a stream arrives. It is short, because vLLM sends the header before it
+	// computes. It is an assumption.
 	smgHeader = 5 * time.Millisecond
 	// smgOpen is how long a circuit stays open. It is the default of --cb-timeout-duration-secs.
 	smgOpen = time.Minute
@@ -66,7 +67,7 @@ func (s *SGLangRouter) Arrived() {
 	s.received.Inc()
 }
 
-// Answered implements Gateway. After its retries, the router has no worker left, or has reached none.
+// Answered implements Gateway. It is called after all retries, if the router has no worker left, or has reached none.
 func (s *SGLangRouter) Answered(status int) {
 	code := "call_upstream_request_error"
 	if status == http.StatusServiceUnavailable {
@@ -75,14 +76,15 @@ func (s *SGLangRouter) Answered(status int) {
 	s.fail(status, code)
 }
 
-// Limited implements Gateway, with --max-concurrent-requests. The server refuses the request, so the router never gets it.
+// Limited implements Gateway, with --max-concurrent-requests. The HTTP server refuses the request before it reaches the
+// router, so the router's own metrics do not count it.
 func (s *SGLangRouter) Limited() {
 	s.received.Inc()
 	s.responses.WithLabelValues(strconv.Itoa(http.StatusTooManyRequests), "").Inc()
 	s.took.Observe(smgHeader.Seconds())
 }
 
-// fail counts a failure after all retries. A failure of the worker itself has no code.
+// fail counts a failure after all retries. If the worker itself failed the request, code is empty.
 func (s *SGLangRouter) fail(status int, code string) {
 	s.exhausted.Inc()
 	s.respond(status, code)
@@ -132,7 +134,7 @@ func (b behindRouter) FirstToken(r *Request) {
 	b.Observer.FirstToken(r)
 }
 
-// header counts an answer that begins well. The end of the answer is not counted.
+// header counts an answer when its header arrives with status 200. The router does not count how the answer ends.
 func (b behindRouter) header() {
 	b.router.respond(http.StatusOK, "")
 	b.router.routed.Observe(smgHeader.Seconds())

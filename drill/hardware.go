@@ -1,7 +1,7 @@
 package drill
 
-// Hardware describes the limits of serving on a GPU. Peak values come from the vendor. The shares below are the parts
-// that an engine reaches in practice. They are the same for all GPUs.
+// Hardware describes the limits of serving on a GPU. Peak values come from the vendor. The constants bandwidthShare and
+// computeShare are the shares of these peaks that an engine reaches in practice. They are the same for all GPUs.
 type Hardware struct {
 	Name      string
 	Bandwidth float64 // of device memory, bytes per second
@@ -27,7 +27,8 @@ type Weights struct {
 	Attention     float64 // FLOP per pair of attending tokens: 4 × layers × heads × head size
 }
 
-// This is Llama-3.1-8B (config.json: 32 layers, 32 heads and 8 KV heads of 128), with 128 KiB of KV cache per token.
+// These are the weights of Llama-3.1-8B (config.json: 32 layers, 32 heads and 8 KV heads of 128), with 128 KiB of KV
+// cache per token.
 var (
 	Llama8B    = Weights{Parameters: 8.03e9, Bytes: 2, KVBytesPerTok: 2 * 32 * 8 * 128 * 2, Attention: 4 * 32 * 32 * 128}
 	Llama8BFP8 = Weights{Parameters: 8.03e9, Bytes: 1, KVBytesPerTok: 2 * 32 * 8 * 128 * 2, Attention: 4 * 32 * 32 * 128}
@@ -52,7 +53,7 @@ const (
 	draftShare = 0.04
 )
 
-// KVBlocks returns the size of the KV cache that fits beside the weights.
+// KVBlocks returns the number of KV blocks that fit in the GPU's memory beside the weights.
 func (s Serving) KVBlocks() int {
 	if s.Blocks > 0 {
 		return s.Blocks
@@ -68,8 +69,9 @@ func (s Serving) kvBytesPerToken() float64 {
 	return s.Weights.KVBytesPerTok
 }
 
-// stepSeconds returns the seconds of one step. The weights are read once per step for any batch, unless the matrix products of the tokens
-// take longer. Each sequence's KV cache is read in addition. Each token attends to all earlier tokens, and attended counts these pairs.
+// stepSeconds returns the seconds of one step. Each step reads the weights once, whatever the size of the batch. If the
+// matrix products of the tokens take longer, their time counts instead. In addition, the step reads the KV cache of
+// each sequence. attended is the number of pairs of a token and an earlier token that it attends to.
 //
 // clock is the GPU's SM clock as a share of its maximum. Compute scales with it. Bandwidth scales with it only below half of the clock.
 // Above that, enough requests are in flight to keep the memory busy, and the memory's clock is not lowered.

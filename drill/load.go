@@ -27,8 +27,8 @@ type Load struct {
 // median, and one prompt in a hundred has four times the mean.
 const promptSpread = 0.8
 
-// Request is one simulated request. Its times count from the start of the simulation. Held is how long a server in
-// front of the engine delayed the request.
+// Request is one simulated request. Arrival, Scheduled, FirstToken and Done count from the start of the simulation.
+// Held is how long a server in front of the engine delayed the request.
 type Request struct {
 	Held                                 time.Duration
 	Arrival, Scheduled, FirstToken, Done time.Duration
@@ -65,13 +65,14 @@ func (r *Request) Hold(until time.Duration) bool {
 	return r.patience > 0
 }
 
-// For sets how long the client waits for a first token, and returns the request.
+// For sets how long the client waits for the first token. It returns the same request.
 func (r *Request) For(patience time.Duration) *Request {
 	r.patience = patience
 	return r
 }
 
-// Prefill returns the request for a prefill engine, which answers with one token. When this request has ended, r follows.
+// Prefill returns the request that a prefill engine gets first. Its answer has one token. When it has ended, a decode
+// engine gets r.
 func (r *Request) Prefill() *Request {
 	return &Request{
 		Arrival: r.Arrival, Prompt: r.Prompt, Cached: r.Cached, Output: 1, Truncated: true, Adapter: r.Adapter, patience: r.patience, Then: r,
@@ -86,7 +87,7 @@ type Traffic struct {
 	next    time.Duration
 }
 
-// NewTraffic starts the arrivals that a seed determines.
+// NewTraffic returns the traffic of a load. The seed determines the arrivals.
 func NewTraffic(l Load, seed uint64) *Traffic {
 	t := &Traffic{Load: l, random: rand.New(rand.NewPCG(seed, 0)), leaving: rand.New(rand.NewPCG(seed, 3))}
 	t.next = t.gap()

@@ -12,7 +12,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// page is a simulated engine's HTTP side. It has the engine's metrics and metadata documents.
+// page is the HTTP server of a simulated engine. It serves the engine's metrics and metadata documents.
 type page struct {
 	registry *prometheus.Registry
 	mux      *http.ServeMux
@@ -31,7 +31,7 @@ type connections struct {
 // keepAlive is the time constant with which clients' pools of idle connections shrink. It is an assumption.
 const keepAlive = 5 * time.Minute
 
-// hold updates the connections when a number of requests is open.
+// hold updates the number of connections. requests is the number of open requests.
 func (c *connections) hold(requests int, now time.Duration) {
 	c.pool = max(float64(requests), c.pool*math.Exp(-max(0, now-c.at).Seconds()/keepAlive.Seconds()))
 	c.at = now
@@ -53,7 +53,7 @@ func (p *page) Gather() ([]*dto.MetricFamily, error) {
 // Join adds another rank to the metrics page of an engine's first data-parallel rank.
 func (p *page) Join(rank prometheus.Gatherer) { p.ranks = append(p.ranks, rank) }
 
-// with returns the same metrics page. Metrics that are added through the result have an additional label.
+// with returns a view of the same metrics page. Metrics that are added through this view have an additional label.
 func (p *page) with(name, value string) *page {
 	more := maps.Clone(p.labels)
 	more[name] = value
@@ -66,7 +66,8 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHT
 // Computed implements Observer for engines that report nothing about their steps.
 func (p *page) Computed(Step) {}
 
-// Open implements Observer for engines that do not show the requests in their server. The kernel shows its connections.
+// Open implements Observer for engines that do not report the open requests of their server. It updates the
+// connections, which the kernel shows.
 func (p *page) Open(requests int, now time.Duration) { p.clients.hold(requests, now) }
 
 // Connections returns the number of connections at the server, including the exporter's own.
@@ -75,7 +76,7 @@ func (p *page) Connections() int { return 1 + p.clients.count() }
 // Adapted implements Observer for engines that report nothing about adapters.
 func (*page) Adapted([]int, time.Duration) {}
 
-// Moved implements Observer for engines without a KV cache elsewhere.
+// Moved implements Observer for engines that store no KV cache outside the GPU.
 func (p *page) Moved(Move) {}
 
 func (p *page) document(path string, v any) {

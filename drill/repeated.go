@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// repeated is a histogram that takes the same value many times at once. One step gives the whole batch a token, and
-// simulations last for days, so single observations would be too slow.
+// repeated is a histogram that can observe the same value many times at once. One step gives the whole batch a token,
+// and simulations last for days, so single observations would be too slow.
 type repeated struct {
 	desc   *prometheus.Desc
 	bounds []float64

@@ -15,12 +15,12 @@ import (
 // chatTemplate is the beginning of Llama 3.1's chat template.
 const chatTemplate = "{{- bos_token }}\n{%- if custom_tools is defined %}\n    {%- set tools = custom_tools %}\n{%- endif %}\n"
 
-// path returns the folder of the model's files.
+// path returns the path of the folder with the model's files.
 func (p Profile) path() string { return "/models/" + p.Model }
 
 func (p Profile) maxModelLen() int { return cmp.Or(p.MaxModelLen, 32768) }
 
-// quantization returns how the weights are quantised, or none.
+// quantization returns how the weights are quantised. If they are not quantised, it returns none.
 func (w Weights) quantization(none string) string {
 	if w.Bytes < 2 {
 		return "fp8"
@@ -28,8 +28,8 @@ func (w Weights) quantization(none string) string {
 	return none
 }
 
-// Command returns the command line of a replica's process, with the options that the profile sets. It is nil for an
-// engine whose process has no options about a model.
+// Command returns the command line of a replica's process, with the options that the profile sets. The result is nil
+// for runtimes whose command line does not configure a model.
 func (p Profile) Command(r metrics.Runtime) []string {
 	number := strconv.Itoa
 	var line []string
@@ -87,7 +87,8 @@ func (p Profile) cacheConfig() prometheus.Labels {
 	}
 }
 
-// serverInfo returns the answer of SGLang's /server_info (srt/entrypoints/http_server.py: ServerArgs and the scheduler's state).
+// serverInfo returns the document that SGLang serves at /server_info (srt/entrypoints/http_server.py: ServerArgs and
+// the scheduler's state).
 func (p Profile) serverInfo() map[string]any {
 	args := map[string]any{
 		"model_path": p.path(), "served_model_name": p.Model, "tokenizer_path": p.path(), "revision": nil, "dtype": "auto",

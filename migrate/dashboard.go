@@ -20,14 +20,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Finding is a place in a file, and the result for its expression.
+// A Finding describes what became of the expression at one place in a file.
 type Finding struct {
 	// Place names the panel, the variable or the rule.
 	Place string
 	// From is the old expression, and To is the new expression. If the old expression was left unchanged, the two are equal.
 	From, To string
-	// Left explains why the expression was left unchanged. It is empty if the expression was rewritten, or if it is about
-	// other software.
+	// Left explains why the expression was left unchanged. Left is empty if the expression was rewritten, or if it is
+	// about other software.
 	Left string
 	// Notes name the values whose meaning has changed.
 	Notes []string
@@ -188,7 +188,7 @@ func (d *dashboard) walk(n, panel *node, key string) {
 	}
 }
 
-// panel rewrites the queries of a panel, and the names of the queries' labels in the rest of the panel.
+// panel rewrites the queries of a panel. In the rest of the panel, it renames the labels of these queries.
 func (d *dashboard) panel(p *node) {
 	var queries []*node
 	var collect func(n *node)
@@ -237,10 +237,11 @@ func (d *dashboard) panel(p *node) {
 	}
 }
 
-// field matches the name of a table column that shows a label. A join may add a number to the name, as in "pod 1".
+// field matches the name of a table column that shows a label. If Grafana joins tables, it may add a number to the
+// name, as in "pod 1".
 var field = regexp.MustCompile(`^(\w+)( \d+)?$`)
 
-// names renames columns that are labels.
+// names renames the table columns that show labels.
 func (d *dashboard) names(n *node, s shape) {
 	rename := func(n *node) {
 		m := field.FindStringSubmatch(n.text)
@@ -343,8 +344,8 @@ func (d *dashboard) values(text string, result *shape) (string, []string, error)
 	return "label_values(" + selector + ", " + label + ")", notes, nil
 }
 
-// labelValues returns a selector of series that have the values of a label. It is empty if the old selector is about
-// other software.
+// labelValues rewrites the selector of a label_values query. It also returns the new name of the label. The selector is
+// empty if the old selector is about other software.
 func (o Options) labelValues(text, label string) (selector string, notes []string, to string, err error) {
 	plain, restore := withoutVariables(text)
 	parsed, err := promql.Parser.ParseExpr(plain)
@@ -392,7 +393,7 @@ func (o Options) labelValues(text, label string) (selector string, notes []strin
 	return restore(out.String()), r.notes, to, nil
 }
 
-// witness returns an equal whose family has a series wherever the old name had a series, whatever its value.
+// witness returns an equal whose family has a series whenever the old name had one. The two values may differ.
 func witness(name string) (equal, bool) {
 	all := table()[name]
 	if len(all) == 0 {

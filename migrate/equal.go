@@ -20,34 +20,35 @@ import (
 type equal struct {
 	to   *metrics.Family
 	part string // part of a histogram: _bucket, _sum or _count
-	// only matches the series of the family that correspond to old series. where matches these old series.
+	// only selects the series of the family that correspond to old series. where selects these old series.
 	only, where []*labels.Matcher
-	// newer means that the label in where is newer than the name. A selector without this label then selects all existing
-	// series.
+	// newer means that old releases of the engine have the name without the label in where. An old selector may then leave
+	// out this label.
 	newer bool
 	unit  metrics.Scale
-	// rate marks a number that is the rate of the family, a counter.
+	// rate means that the old number is a rate. The family is the counter behind it.
 	rate bool
-	// over lists labels that now split a number. It was a single number before.
+	// over lists labels of the family that split a number for which there was only one old series.
 	over []string
 	// labels maps the labels of the old series.
 	labels map[string]mapped
 	// old marks a name that newer releases of the engine have removed.
 	old bool
-	// repeats lists labels whose series repeat a number. The family has this number once.
+	// repeats lists old labels whose series all have the same number. The family has this number only once.
 	repeats []string
-	// differs describes other events that the family counts. not explains why there is no equal. If not is set, the other
-	// fields have no meaning.
+	// differs describes how the family's meaning differs, for example which additional events it counts. not explains why
+	// there is no equal. If not is set, the other fields have no meaning.
 	differs []string
 	not     string
 }
 
-// A mapped label is the name of an old label in the vocabulary. The name is empty for a label that repeats a number.
+// A mapped label describes the label of the vocabulary that replaces an old label. The name is empty if nothing
+// replaces the old label, because its series only repeat a number.
 type mapped struct {
 	name  string
 	carry *metrics.Carry
-	// before is a prefix of values that only the old series have. after is a prefix of values that only the vocabulary
-	// has.
+	// before is a prefix that values have only in the old series. after is a prefix that values have only in the
+	// vocabulary.
 	before, after string
 }
 
@@ -57,7 +58,7 @@ const anyValue = "*"
 // ofScrape lists labels that only describe how the old metrics page was scraped.
 var ofScrape = []string{"job", "endpoint", "service", "prometheus", "container", "namespace", "pod"}
 
-// table has the equals by old name, in the order of the attempts.
+// table has the equals by old name, in the order in which they are tried.
 var table = sync.OnceValue(func() map[string][]equal {
 	all := map[string][]equal{}
 	for _, d := range engine.Known() {
@@ -179,7 +180,7 @@ func labelsOfRow(d *engine.Dialect, r *engine.Row) map[string]mapped {
 	return to
 }
 
-// named adds an equal for each name of its row's source in a Prometheus.
+// named adds the equal under each name that Prometheus may store the row's source under.
 func (e equal) named(r *engine.Row, add func(name string, e equal)) {
 	base := strings.TrimSuffix(r.From, "_total")
 	switch {
@@ -198,7 +199,8 @@ func (e equal) named(r *engine.Row, add func(name string, e equal)) {
 	}
 }
 
-// notOfRow explains why the row's family differs from the number on the metrics page.
+// notOfRow explains why the row's family differs from the number on the metrics page. If it does not differ, the result
+// is empty.
 func notOfRow(d *engine.Dialect, r *engine.Row) string {
 	if len(r.With) > 0 {
 		return "this is only one of the numbers from which " + r.To.Name + " is computed"
@@ -221,8 +223,8 @@ func notOfRow(d *engine.Dialect, r *engine.Row) string {
 	return ""
 }
 
-// values returns the values of a label in a row's series. If there are none, open reports whether the row's series have
-// the label.
+// values returns the values that a label can have in a row's series. open means that the series have the label, but
+// with values that only the metrics page determines.
 func values(r *engine.Row, label string) (of []string, open bool) {
 	for _, c := range r.Carry {
 		if c.To == label {
@@ -271,8 +273,8 @@ func (e *equal) alone(d *engine.Dialect, r *engine.Row) {
 	}
 }
 
-// beside notes what another candidate for the same quantity means for an equal, because a metrics page has only one of
-// the two.
+// beside adapts an equal to another row that is an alternative source of the same quantity. A metrics page has only one
+// of the two sources.
 func (e *equal) beside(r, o *engine.Row) {
 	if finer, _ := values(o, metrics.LabelOutcome); len(finer) > 1 && len(r.Set) == 1 && r.Set[0].Value == string(metrics.OutcomeSuccess) {
 		e.wholes(finer)
@@ -282,8 +284,8 @@ func (e *equal) beside(r, o *engine.Row) {
 }
 
 // tell reports whether labels distinguish the series of a row from those of another row that adds to the same quantity.
-// It also reports whether the row's own outcomes distinguish them. If the row takes a label from the metrics page, tell
-// notes the values of the other row.
+// outcomes means that this works only if the row is limited to its own label values. If the row takes a label's values
+// from the metrics page, tell adds the other row's values to without.
 func tell(r, o *engine.Row, without map[string][]string) (apart, outcomes bool) {
 	for _, l := range metrics.DetailLabels {
 		if !r.To.HasLabel(l) {
@@ -307,8 +309,8 @@ func tell(r, o *engine.Row, without map[string][]string) (apart, outcomes bool) 
 	return apart, outcomes
 }
 
-// wholes turns an equal of successes into an equal of all requests that ended well. A source that shows how the
-// requests ended is preferred.
+// wholes extends an equal from the outcome "success" to all outcomes of requests that ended well. It is needed because
+// the exporter prefers another source, which has finer outcomes.
 func (e *equal) wholes(outcomes []string) {
 	good := []string{string(metrics.OutcomeSuccess)}
 	for _, o := range outcomes {
@@ -320,7 +322,8 @@ func (e *equal) wholes(outcomes []string) {
 	e.over = []string{metrics.LabelOutcome}
 }
 
-// several names the values of an old label that share one value in the vocabulary. It is empty if each has its own value.
+// several lists the values of an old label that share one value in the vocabulary. The result is empty if no values
+// share one.
 func (m mapped) several(old string) string {
 	if m.carry == nil {
 		return ""
@@ -339,7 +342,7 @@ func (m mapped) several(old string) string {
 	return strings.Join(all, ", ")
 }
 
-// prefixes lists the prefixes of the names in the tables, and the prefixes of the engines' names.
+// prefixes lists the prefixes that are typical of metrics from engines and from other exporters.
 var prefixes = sync.OnceValue(func() []string {
 	all := map[string]bool{"DCGM_FI_": true, "DCGM_EXP_": true, "nvidia_smi_": true}
 	for _, d := range engine.Known() {
@@ -360,13 +363,13 @@ var prefixes = sync.OnceValue(func() []string {
 	return names
 })
 
-// migratable reports whether a name looks like a name that must be rewritten.
+// migratable reports whether a name has one of these prefixes, so that it must be rewritten.
 func migratable(name string) bool {
 	return slices.ContainsFunc(prefixes(), func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// find returns the equals of a name. If there are none, why has the reason. For a name of other software, which stays
-// unchanged, why is empty.
+// find returns the equals of a name. If there are none, why explains this. why is empty for names of other software,
+// because they stay unchanged.
 func find(name string) (found []equal, why string) {
 	all := table()[name]
 	for _, e := range all {
@@ -409,8 +412,8 @@ func (e *equal) label(name string) (mapped, bool) {
 	return m, ok
 }
 
-// info returns the family with a label that the series themselves lack. It returns nil if the series have the label, or
-// if no family has it.
+// info returns the info metric that has a label, if the series themselves lack the label. Otherwise, or if no info
+// metric has the label, it returns nil.
 func (e *equal) info(label string) *metrics.Family {
 	if e.to.HasLabel(label) || slices.Contains([]string{metrics.LabelInstance, metrics.LabelCluster, "job"}, label) ||
 		e.to.Owner != metrics.GPU {
@@ -424,7 +427,7 @@ func (e *equal) info(label string) *metrics.Family {
 	return nil
 }
 
-// matcher converts a condition on an old label. If the condition now matches more, note describes this.
+// matcher converts a condition on an old label. If the new condition matches more values, note describes this.
 func (m mapped) matcher(old *labels.Matcher) (converted *labels.Matcher, note string, err error) {
 	value := old.Value
 	switch {
@@ -444,7 +447,7 @@ var (
 	variable = regexp.MustCompile(`\$\w+|\$\{[^}]+\}|\[\[[^\]]+\]\]`)
 )
 
-// carried converts a condition on a label whose values have other names.
+// carried converts a condition on a label whose values have other names in the vocabulary.
 func (m mapped) carried(old *labels.Matcher) (*labels.Matcher, string, error) {
 	if variable.MatchString(old.Value) {
 		return nil, "", fmt.Errorf("the values of %s have other names in %s: a variable cannot be translated", old.Name, m.name)

@@ -76,7 +76,7 @@ func (r *rewriter) relabel(c *parser.Call, s shape) (parser.Expr, shape, error) 
 	return c, s, nil
 }
 
-// over rewrites a function over the range of a selector.
+// over rewrites a function of a range, such as rate.
 func (r *rewriter) over(c *parser.Call, arg int) (parser.Expr, shape, error) {
 	matrix := *c.Args[arg].(*parser.MatrixSelector)
 	s, err := r.selector(matrix.VectorSelector.(*parser.VectorSelector))
@@ -145,7 +145,7 @@ func (r *rewriter) aggregate(a *parser.AggregateExpr) (parser.Expr, shape, error
 	return &copied, s, nil
 }
 
-// grouped records changes in the groups or in their members.
+// grouped adds a note for each change in an aggregation's groups, or in the series that a group contains.
 func (r *rewriter) grouped(a *parser.AggregateExpr, s shape) {
 	for _, e := range s.of {
 		for _, l := range a.Grouping {
@@ -224,7 +224,8 @@ func sameExtra(left, right shape, label string) bool {
 	return len(values) == 1
 }
 
-// undone returns an expression without a conversion, if the operator undoes the conversion.
+// undone removes a conversion of units from an expression, if the operator op with the number by cancels the
+// conversion.
 func undone(e parser.Expr, op parser.ItemType, by float64) (parser.Expr, bool) {
 	if p, ok := e.(*parser.ParenExpr); ok {
 		e = p.Expr

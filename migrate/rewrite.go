@@ -23,9 +23,11 @@ import (
 
 // Options has information that the tables do not contain.
 type Options struct {
-	// Labels maps labels that a scrape added to labels of the vocabulary. The empty string removes conditions on a label.
+	// Labels maps labels that a scrape added to labels of the vocabulary. If a label maps to the empty string, conditions
+	// on it are removed.
 	Labels map[string]string
-	// Window is the range of a rate that replaces a number that was a rate before. Default: 5 minutes.
+	// Window is the range of the rate with which a counter replaces an old number that was already a rate. Default: 5
+	// minutes.
 	Window time.Duration
 
 	recorded map[string]shape // series that rules of the same file record
@@ -46,7 +48,7 @@ type Expression struct {
 // Rewrite writes an expression in the vocabulary. An error explains why the expression cannot be rewritten.
 func Rewrite(text string, o Options) (Expression, error) { return o.rewrite(text, nil) }
 
-// rewrite is Rewrite with the labels in a legend.
+// rewrite is like Rewrite, but its result also has the labels that a legend shows.
 func (o Options) rewrite(text string, shown []string) (Expression, error) {
 	plain, restore := withoutVariables(text)
 	e, err := promql.Parser.ParseExpr(plain)
@@ -69,7 +71,7 @@ func (o Options) rewrite(text string, shown []string) (Expression, error) {
 	return Expression{Text: restore(out.String()), Changed: true, Notes: slices.Compact(r.notes), shape: s}, nil
 }
 
-// Legend writes a legend of the expression in the vocabulary.
+// legend renames the labels in the legend of an expression.
 func (e Expression) legend(text string, o Options) string {
 	return shownLabel.ReplaceAllStringFunc(text, func(placeholder string) string {
 		name := shownLabel.FindStringSubmatch(placeholder)[1]
@@ -98,7 +100,7 @@ type rewriter struct {
 	notes  []string
 }
 
-// survey collects the labels that clauses name, and the families that the expression itself joins.
+// survey collects the labels that an expression's clauses name, and the info metrics that the expression already reads.
 func (r *rewriter) survey(e parser.Expr) {
 	r.hasOf = map[*metrics.Family]bool{}
 	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
@@ -122,7 +124,7 @@ func (r *rewriter) survey(e parser.Expr) {
 	})
 }
 
-// expr rewrites a node.
+// expr rewrites a node of the syntax tree, with all nodes below it.
 func (r *rewriter) expr(e parser.Expr) (parser.Expr, shape, error) {
 	switch e := e.(type) {
 	case *parser.VectorSelector:

@@ -10,7 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Rules rewrites the rules of a file, which is Prometheus' own or a PrometheusRule of its operator. Comments and order stay.
+// Rules rewrites a rule file of Prometheus, or a PrometheusRule of the Prometheus operator. It keeps comments and the
+// order of the rules.
 func Rules(body []byte, o Options) (File, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(body))
 	var out bytes.Buffer

@@ -15,14 +15,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// selected is a selector in the vocabulary. It also has the operations that its result needs.
+// selected is a rewritten selector, with the operations that turn its result into the result of the old selector.
 type selected struct {
 	*parser.VectorSelector
 	of    *equal
 	infos map[*metrics.Family]*joined
 }
 
-// joined is an info metric to join. It has conditions on the metric's labels, and labels to take from it.
+// joined describes the join with an info metric: conditions on its labels, and the labels to copy from it.
 type joined struct {
 	where []*labels.Matcher
 	take  []string
@@ -95,8 +95,8 @@ func (r *rewriter) take(out *selected) {
 	}
 }
 
-// choose picks the equal for the part of the old series that a selector selects. Equals of several engines with the
-// same name count as one.
+// choose picks the equal for the part of the old series that a selector selects. If several engines have the same equal
+// for a name, these equals count as one.
 func choose(v *parser.VectorSelector, found []equal) (*equal, error) {
 	var best *equal
 	for i := range found {
@@ -132,14 +132,14 @@ func (e *equal) fits(v *parser.VectorSelector) bool {
 	return true
 }
 
-// sameAs reports whether another engine has this equal, for the same number and name.
+// sameAs reports whether two equals are the same except for their engine.
 func (e *equal) sameAs(o *equal) bool {
 	byEngine := func(e *equal) bool { return len(e.only) == 1 && e.only[0].Name == metrics.LabelRuntime }
 	return e.to == o.to && e.part == o.part && e.unit == o.unit && len(o.where) == 0 &&
 		byEngine(e) && byEngine(o) && e.only[0].Value != o.only[0].Value
 }
 
-// condition adds the meaning of a matcher of the old selector.
+// condition adds the equivalent of one matcher of the old selector to the new selector.
 func (r *rewriter) condition(out *selected, m *labels.Matcher, narrowed map[string]bool) error {
 	to, ok := out.of.label(m.Name)
 	name, said := r.Labels[m.Name]
@@ -184,8 +184,8 @@ func (r *rewriter) condition(out *selected, m *labels.Matcher, narrowed map[stri
 	return nil
 }
 
-// workload lists the labels of the pod that has a GPU, if Prometheus has renamed these labels of the other exporter's
-// metrics page.
+// workload lists the labels of the pod that uses a GPU. The other exporter has them without the prefix, which
+// Prometheus adds if the scrape sets the same labels.
 var workload = []string{"exported_namespace", "exported_pod", "exported_container"}
 
 func (s *selected) info(f *metrics.Family) *joined {

@@ -39,7 +39,7 @@ func (s shape) with(other shape) shape {
 	return out
 }
 
-// label returns the new name of a label of the old series. It is empty if the label is dropped.
+// label returns the new name of a label of the old series. The name is empty if the new series lack the label.
 func (s shape) label(name string, o Options) (string, error) {
 	if s.defined[name] || name == "le" || len(s.of) == 0 {
 		return name, nil

@@ -18,10 +18,10 @@ func smi() []page.Equal {
 	return t
 }
 
-// smiTable is a list of numbers. Each of its methods adds one group of numbers.
+// smiTable is the list that smi returns. Each of its methods adds one group of numbers.
 type smiTable []page.Equal
 
-// add adds a number whose series in the family have the given labels.
+// add adds a number. In the family, its series have the labels in set.
 func (t *smiTable) add(name string, to *metrics.Family, set ...metrics.Label) {
 	*t = append(*t, page.Equal{Name: "nvidia_smi_" + name, To: to, Set: set})
 }
@@ -130,7 +130,7 @@ func (t *smiTable) links() {
 	t.add("c2c_mode", metrics.GPUC2CMode)
 }
 
-// instances adds the parts of a GPU.
+// instances adds the numbers of MIG devices.
 func (t *smiTable) instances() {
 	t.add("mig_info", metrics.GPUMIGInfo)
 	for _, part := range []struct {
@@ -160,7 +160,7 @@ var smiNot = []struct{ prefix, why string }{
 	{"nvidia_smi_command_exit_code", "this describes that exporter: see llm_gpu_nvml_up"},
 }
 
-// smiLabels maps the labels of nvidia_gpu_exporter.
+// smiLabels maps the labels of nvidia_gpu_exporter to labels of the vocabulary.
 var smiLabels = map[string]string{
 	"uuid": metrics.LabelGPUUUID, "index": metrics.LabelGPU, "name": metrics.LabelGPUName, "pci_bus_id": metrics.LabelPCIBusID,
 	"serial":        metrics.LabelSerial,

@@ -8,13 +8,14 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// These durations and numbers stand for variables of Grafana while an expression is a syntax tree. They do not occur in real queries.
+// These values replace Grafana's variables while an expression is parsed and rewritten. They do not occur in real
+// queries.
 const (
 	strangeDuration = 77*time.Hour + 7*time.Minute + 7*time.Second
 	strangeNumber   = 0.777_1
 )
 
-// rateInterval stands for $__rate_interval.
+// rateInterval replaces $__rate_interval.
 const rateInterval = strangeDuration + 999*time.Millisecond
 
 // withoutVariables replaces variables outside strings by texts that the parser accepts. It returns a function that

@@ -36,7 +36,7 @@ type Load struct {
 	Adapters int     // number of adapters that requests use in turn; 0 means the model itself
 }
 
-// A Record is a client's view of its request. Times are in seconds since the play began.
+// A Record is what a client saw of one request. Times are in seconds since the play began.
 type Record struct {
 	Sent      float64  `json:"sent"`
 	First     float64  `json:"first,omitempty"` // when the first token came; 0 means never
@@ -84,7 +84,7 @@ func NewClient(url, key string, seed uint64) *Client {
 	return c
 }
 
-// Move sends later requests to another URL.
+// Move makes the client send later requests to another URL.
 func (c *Client) Move(url string) { c.url.Store(&url) }
 
 // Set changes the load from now on.
@@ -93,7 +93,7 @@ func (c *Client) Set(l Load) { c.load.Store(&l) }
 // Now is the time since the play began, in seconds.
 func (c *Client) Now() float64 { return time.Since(c.begin).Seconds() }
 
-// Run sends requests until the context ends. Then it waits for running requests, which Leave ends.
+// Run sends requests until the context ends. Then it waits for the requests that are still running. Leave ends these.
 func (c *Client) Run(ctx context.Context) {
 	next := time.Now()
 	for ctx.Err() == nil {
@@ -127,13 +127,13 @@ func (c *Client) Run(ctx context.Context) {
 	c.running.Wait()
 }
 
-// longOwn is the number of tokens of a long prompt that no other prompt has.
+// longOwn is the number of tokens at the end of a long prompt that no other prompt has.
 const longOwn = 3000
 
-// groups is the number of different prompt beginnings.
+// groups is the number of groups of prompts. All prompts of a group begin with the same tokens.
 const groups = 8
 
-// request draws a request. Its prompt has the common beginning of a group.
+// request draws a request. Its prompt begins with the common tokens of a group.
 func (c *Client) request(l Load, group int) ([]byte, *Record) {
 	r := &Record{}
 	word := func() int { return c.random.IntN(1000) }
@@ -205,7 +205,7 @@ func (c *Client) send(body []byte, r *Record, early, patience time.Duration) {
 	c.records = append(c.records, r)
 }
 
-// stream reads an answer.
+// stream sends a request, and reads its answer.
 func (c *Client) stream(ctx context.Context, body []byte, r *Record) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, *c.url.Load()+"/v1/completions", bytes.NewReader(body))
 	if err != nil {
@@ -274,7 +274,7 @@ func (c *Client) stream(ctx context.Context, body []byte, r *Record) error {
 	return nil
 }
 
-// token records the arrival of text, and returns its time.
+// token records that a part of the answer arrived at the time now. It returns now, as last for the next call.
 func (r *Record) token(now, last float64) float64 {
 	if r.First == 0 {
 		r.First = now

@@ -21,7 +21,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// measured is a load that aiperf offers.
+// measured is a load that aiperf generates.
 type measured struct {
 	name  string
 	flags []string
@@ -34,7 +34,7 @@ var measuredLoads = []measured{
 	{"beyond the limit", []string{"--concurrency", "8", "--request-count", "200"}},
 }
 
-// compare lets aiperf measure engines, and compares its report with the exporter's counts of the same time.
+// compare runs aiperf against engines, and compares aiperf's report with what the exporter counted at the same time.
 func (s *Stage) compare(ctx context.Context, servers []*server) error {
 	out, err := os.Create(filepath.Join(s.out, "clients.csv"))
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Stage) compare(ctx context.Context, servers []*server) error {
 	return rows.Error()
 }
 
-// report is the compared part of aiperf's report.
+// report has those values of aiperf's report that are compared.
 type report map[string]struct {
 	Avg, P50, P95 float64
 }
@@ -95,7 +95,7 @@ func readReport(file string) (report, error) {
 	return said, nil
 }
 
-// measureWith runs aiperf, and returns rows of values.
+// measureWith runs aiperf with a load, and returns rows with the values of aiperf and of the exporter.
 func (s *Stage) measureWith(ctx context.Context, l measured) (rows [][]string, err error) {
 	read := func() (triage.Reading, error) {
 		text, err := fetch(ctx, "http://"+local(s.port+30)+"/metrics")
@@ -163,10 +163,10 @@ func (s *Stage) measureWith(ctx context.Context, l measured) (rows [][]string, e
 
 const nameLabel = "__name__"
 
-// growth holds the exporter's metrics before and after a load.
+// growth has the exporter's metrics from before and after a load.
 type growth struct{ before, after triage.Reading }
 
-// of returns the increase of a counter, over all series whose labels have one of the wanted values.
+// of returns the total increase of a counter's series that have the wanted label values.
 func (g growth) of(name string, wanted map[string]string) (sum float64) {
 	for _, at := range []struct {
 		page triage.Reading

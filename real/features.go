@@ -11,7 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// features are incidents of features that vLLM has only on request: two API servers, drafts, a small KV cache, a pause.
+// features are incidents of vLLM's features that need a flag or a request: two API servers, drafts, a small KV cache, a
+// pause.
 func features() []Play {
 	with := func(flags ...string) []string { return slices.Concat(usual, flags) }
 	drafts := `{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3, "prompt_lookup_min": 1}`
@@ -45,7 +46,7 @@ func features() []Play {
 	}
 }
 
-// stop stops a process of the first engine.
+// stop returns a fault that stops a process of the first engine.
 func stop(name string) func(context.Context, *Stage) error {
 	return func(_ context.Context, s *Stage) error {
 		pid, err := s.engines[0].named(name)

@@ -28,10 +28,10 @@ var (
 	dynamo       = &front{name: "Dynamo", health: "/v1/models", starts: (*Stage).dynamoFront}
 )
 
-// page returns the port of the gateway's metrics, if the stage's ports begin at a given port.
+// page returns the port of the gateway's metrics. port is the first port of the stage.
 func (f *front) page(port int) int { return port + 10 + f.pages }
 
-// connect puts a gateway in front of the engines. Each engine has its own Way.
+// connect starts a gateway in front of the engines. There is one Way between the gateway and each engine.
 func (s *Stage) connect(ctx context.Context, f *front) (err error) {
 	var urls []string
 	for i, e := range s.engines {
@@ -71,7 +71,7 @@ func (s *Stage) litellmFront(urls []string) (*Process, error) {
 		"--config", file, "--host", "127.0.0.1", "--port", strconv.Itoa(s.port+10))
 }
 
-// configured restarts LiteLLM after a change of its configuration.
+// configured returns a fault that changes the configuration of LiteLLM, and restarts it.
 func configured(changes func(s *Stage)) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		return s.pause(ctx, func() error {

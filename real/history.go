@@ -23,10 +23,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// past is the length of a play's history, because rules compare with the day before.
+// past is the length of a play's history. It is more than a day, because rules compare the present with the day before.
 const past = 26 * time.Hour
 
-// page has the samples of a metrics page by series, in their original text. It also has which of them are counters.
+// page is a metrics page. The keys of values and counters are series as they are written on the page.
 type page struct {
 	values   map[string]float64
 	counters map[string]bool
@@ -58,7 +58,7 @@ func parsePage(text string) page {
 	return p
 }
 
-// sample splits a line into series and value.
+// sample splits a line of a metrics page into the series and the value.
 func sample(line string) (key string, value float64, ok bool) {
 	i := strings.LastIndexByte(line, ' ')
 	if i < 0 || strings.HasPrefix(line, "#") {
@@ -102,7 +102,7 @@ type Past struct {
 	reset map[string]bool // counters that have restarted since then, and start times that have changed
 }
 
-// NewPast makes a past that ends now, with a metrics page.
+// NewPast returns a past that ends now, with the values of a healthy metrics page at its end.
 func NewPast(exporter string, healthy page, now time.Time) *Past {
 	return &Past{
 		exporter: exporter, from: now.Add(-past), healthy: healthy, rates: map[string]float64{},
@@ -110,7 +110,8 @@ func NewPast(exporter string, healthy page, now time.Time) *Past {
 	}
 }
 
-// Learn takes the rates from the time between an earlier metrics page and the end of the past.
+// Learn computes the rates of the counters from an earlier metrics page and the page at the end of the past. took is
+// the time between the two pages.
 func (h *Past) Learn(first page, took time.Duration) {
 	for key := range h.healthy.counters {
 		if before, known := first.values[key]; h.healthy.counters[key] && known && h.healthy.values[key] >= before {
@@ -119,7 +120,7 @@ func (h *Past) Learn(first page, took time.Duration) {
 	}
 }
 
-// As takes over the rates of an earlier play with the same load.
+// As copies the rates and the results of rules from the past of an earlier play with the same load.
 func (h *Past) As(other *Past) { h.rates, h.recorded = other.rates, other.recorded }
 
 // at returns the value of a series, some seconds after the beginning of the past.
@@ -139,7 +140,7 @@ func isStart(key string) bool {
 	return strings.HasSuffix(name, "start_time_seconds")
 }
 
-// Since adds the past to the counters of a present metrics page.
+// Since adds a day's increase to the counters of a current metrics page.
 func (h *Past) Since(text string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -200,8 +201,8 @@ func (h *Past) series(instance string) (map[string]labels.Labels, error) {
 	return all, nil
 }
 
-// Write stores the past in the data folder of a stopped Prometheus. It stores the scraped samples, and the records that
-// the rules would have made.
+// Write stores the past in the data folder of a stopped Prometheus: the samples that it would have scraped, and the
+// series that the rules would have recorded.
 func (h *Past) Write(ctx context.Context, folder, instance string, ruleFile []byte) error {
 	all, err := h.series(instance)
 	if err != nil {
@@ -248,14 +249,15 @@ type constant struct {
 	value  float64
 }
 
-// scraped reports whether the past has a sample of the metrics page some seconds after its beginning. In the last two
+// scraped reports whether the past has a scrape at a time, in seconds since the beginning of the past. In the last two
 // hours, there is one sample per minute. Before that, there is one per four minutes.
 func scraped(second float64) bool {
 	return past.Seconds()-second <= 7200 || int(second)%240 == 0
 }
 
-// at returns the result of a rule some seconds after the beginning of the past, and whether there is a result. The
-// rules record the five-minute sums of a period every five minutes, and the beginning of the period every hour.
+// at returns the result of a rule at a time, in seconds since the beginning of the past. written means that there is a
+// result. The rules record the five-minute sums of a period every five minutes, and the beginning of the period every
+// hour.
 func (c constant) at(second, now float64) (value float64, written bool) {
 	switch name := c.labels.Get(common.MetricNameLabel); {
 	case name == metrics.RecordedPeriodSince.Name:
@@ -266,8 +268,8 @@ func (c constant) at(second, now float64) (value float64, written bool) {
 	return c.value, scraped(second)
 }
 
-// evaluate computes the results of the rules at the end of the past. Some rules read hours of records. They are
-// evaluated a second time, with the first results in place of those hours.
+// evaluate computes the results of the rules at the end of the past. Some rules read hours of records. Therefore,
+// evaluate runs all rules a second time, with the first results as the records of those hours.
 func (h *Past) evaluate(all map[string]labels.Labels, instance string, ruleFile []byte) (err error) {
 	for range 2 {
 		if h.recorded, err = h.record(all, instance, ruleFile); err != nil {

@@ -14,7 +14,8 @@ import (
 
 // Knee is the exporter's forecast of an engine's capacity, and the measured capacity.
 type Knee struct {
-	// Said is the forecast load, in requests per second, at which the first objective breaks. It has an interval.
+	// Said is the forecast load, in requests per second, at which the first objective breaks. Low and High are the bounds
+	// of its interval.
 	Said, Low, High float64
 	Objective       string
 	Steps           []KneeStep
@@ -101,7 +102,7 @@ func (s *Stage) forecast(ctx context.Context) (k Knee, err error) {
 	return k, nil
 }
 
-// saw returns the results of the requests that clients sent within a time.
+// saw returns the results of the requests that clients sent between two times.
 func (s *Stage) saw(from, to float64) (step KneeStep) {
 	gaps, late, slow := 0, 0, 0
 	for _, r := range s.client.Records() {
@@ -124,7 +125,8 @@ func (s *Stage) saw(from, to float64) (step KneeStep) {
 	return step
 }
 
-// These are the thresholds of the objectives, in seconds and in milliseconds, without slack.
+// These are the thresholds of the objectives without slack, in seconds for the first token, and in milliseconds for
+// gaps.
 const (
 	limitFirst = 1.0
 	limitGap   = 200

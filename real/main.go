@@ -1,5 +1,6 @@
-// Command real plays incidents on real programs: vLLM on a CPU, LiteLLM, Prometheus and Alertmanager, with its own
-// clients. It compares the page, and the answer of exporter triage, with the clients' records.
+// Command real plays incidents on real programs: vLLM and other engines on a CPU, gateways, Prometheus and
+// Alertmanager. It sends the requests itself. It compares the page, and the answer of exporter triage, with what its
+// clients recorded.
 package main
 
 import (
@@ -119,7 +120,7 @@ func run(ctx context.Context, o options) error {
 	return ctx.Err()
 }
 
-// choose returns the selected plays or the engines to compare, and the environments that they need.
+// choose returns the selected plays or the engines to compare, and the virtual environments that these need.
 func choose(o options, wanted *regexp.Regexp) (chosen []Play, compared []*server, environments []string) {
 	chosen = slices.DeleteFunc(plays(), func(play Play) bool {
 		return !wanted.MatchString(play.Name) || play.Asked && o.plays != play.Name
@@ -212,7 +213,7 @@ func (s *Stage) play(ctx context.Context, p Play, seed uint64) (o Outcome, err e
 	return o, errors.Join(err, write(filepath.Join(s.folder, "requests.json"), records))
 }
 
-// see gives the exporter its own Ways to the engines, if the play has such Ways.
+// see starts separate proxies between the exporter and the engines, if the play needs them.
 func (s *Stage) see(p Play) error {
 	for i, e := range s.engines {
 		if !p.Eyes {
@@ -227,7 +228,7 @@ func (s *Stage) see(p Play) error {
 	return nil
 }
 
-// act runs the steps of the play: health, past, fault, triage, page.
+// act runs the steps of a play: the healthy minutes, the history, the fault, triage, and the page.
 func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 	if err := sleep(ctx, 10*time.Second); err != nil { // the first requests warm the caches
 		return err
@@ -291,7 +292,7 @@ func (s *Stage) paged(ctx context.Context, fault float64) error {
 	return nil
 }
 
-// ask runs exporter triage, alone and with a Prometheus.
+// ask runs exporter triage twice: once with the exporter alone, and once with Prometheus.
 func (s *Stage) ask(ctx context.Context, p Play, o *Outcome) {
 	at := s.client.Now() - o.Fault - o.Then
 	var wait sync.WaitGroup
@@ -314,7 +315,7 @@ func (s *Stage) ask(ctx context.Context, p Play, o *Outcome) {
 	s.compareRival(ctx, "asked", o)
 }
 
-// compareRival asks vllm-doctor, if there is one and the engines are vLLM.
+// compareRival runs vllm-doctor, if it is installed and the engines are vLLM.
 func (s *Stage) compareRival(ctx context.Context, moment string, o *Outcome) {
 	if s.doctorPath == "" || len(s.engines) == 0 || s.engines[0].server != vllm {
 		return

@@ -59,7 +59,7 @@ func firstLine(text string) string {
 	return strings.Join(strings.Fields(line), " ")
 }
 
-// first returns the first page whose alert began at a time or later.
+// first returns the first page, sent at a time or later, with an alert that also began then or later.
 func first(told []Notification, from float64) *Notification {
 	i := slices.IndexFunc(told, func(n Notification) bool {
 		return n.Receiver == "llm-critical" && n.At >= from && len(n.news(from)) > 0
@@ -115,13 +115,14 @@ func (o *Outcome) judge(p Play, records []Record, told []Notification) {
 	}
 }
 
-// wrong reports whether a page named no right cause, or was missing or sent without reason. Plays that are void are not wrong.
+// wrong reports whether the page did not name a right cause, was missing, or was sent without a reason. A void play is
+// not wrong.
 func (o *Outcome) wrong() bool {
 	paged := o.Paged >= 0
 	return o.Void == nil && (paged && !o.PageRight || !paged && o.Due >= 0 && o.Right != nil)
 }
 
-// ends counts how requests ended, before and after the fault.
+// ends counts requests by how they ended, before and after the fault.
 func ends(records []Record, fault float64) map[string][]int {
 	counts := map[string][]int{}
 	for _, r := range records {
@@ -148,7 +149,7 @@ func ends(records []Record, fault float64) map[string][]int {
 	return counts
 }
 
-// row is a line of the table in docs/real.md.
+// row returns the play's line for the table in docs/real.md.
 func (o *Outcome) row() string {
 	span := func(seconds float64) string {
 		if seconds < 0 {

@@ -40,7 +40,7 @@ var (
 	mocked = Load{Rate: 2, Own: 100, Output: 40}
 )
 
-// change returns a fault of the clients: another load.
+// change returns a fault in which clients change their load.
 func change(with func(*Load)) func(context.Context, *Stage) error {
 	return func(_ context.Context, s *Stage) error {
 		l := *s.client.load.Load()
@@ -50,7 +50,7 @@ func change(with func(*Load)) func(context.Context, *Stage) error {
 	}
 }
 
-// briefly changes the load for a while.
+// briefly returns a fault that changes the load for a while.
 func briefly(d time.Duration, with func(*Load)) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		before := *s.client.load.Load()
@@ -65,7 +65,8 @@ func briefly(d time.Duration, with func(*Load)) func(context.Context, *Stage) er
 	}
 }
 
-// released restarts the first engine with other flags. No request is sent until the engine answers.
+// released returns a fault that restarts the first engine with other flags. No request is sent until the engine
+// answers.
 func released(flags ...string) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		e := s.engines[0]
@@ -110,8 +111,8 @@ func (s *Stage) pause(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// rolledOut restarts one engine after the other with other flags. During a restart, the Way to the engine leads to the
-// other engine, as with a balancer.
+// rolledOut returns a fault that restarts one engine after the other with other flags. During a restart, the other
+// engine gets the requests, as with a load balancer.
 func rolledOut(flags ...string) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		s.loops.Go(func() {
@@ -131,7 +132,7 @@ func rolledOut(flags ...string) func(context.Context, *Stage) error {
 	}
 }
 
-// plays are the incidents, and the situations that must not page.
+// plays lists all plays: the incidents, and the situations that must not page.
 func plays() []Play {
 	return slices.Concat(alone(), mixed(), harmless(), behindGateway(), replicas(), refusing(), afterStart(), otherGateways(), outOfSight(),
 		inside(), features(), otherServers(), ownConfiguration(), between(), together(), ramps())
@@ -211,7 +212,7 @@ func alone() []Play {
 	}
 }
 
-// mixed are incidents of a single engine that hardly show in its settings and its mean load.
+// mixed are incidents of a single engine that are hardly visible in its settings and its mean load.
 func mixed() []Play {
 	return []Play{
 		{
@@ -342,7 +343,8 @@ func between() []Play {
 	}
 }
 
-// together are incidents of clients that act at the same time, and of too few engines.
+// together are incidents in which many clients do the same thing at the same time, or in which there are too few
+// engines.
 func together() []Play {
 	return []Play{
 		{
@@ -530,7 +532,7 @@ func leadNowhere(_ context.Context, s *Stage) error {
 	return nil
 }
 
-// afterStart are incidents in which engines start.
+// afterStart are incidents in which engines start or restart.
 func afterStart() []Play {
 	slots := func(n string) []string { return []string{"--max-num-seqs", "4", "--enable-lora", "--max-loras", n} }
 	return []Play{

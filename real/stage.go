@@ -30,9 +30,9 @@ const (
 	settled = 16 * time.Minute  // time between a page and a second fault
 )
 
-// objectives returns the objectives of the plays. Three thresholds are wider than the defaults. On one core of a CPU, the
-// prompt of another request delays a token by more than 50 ms. With -slack, or on a slow machine, these thresholds are
-// even wider.
+// objectives returns the objectives of the plays. Three thresholds are longer than the defaults, because on one core of
+// a CPU, the prompt of another request delays a token by more than 50 ms. With -slack, or on a slow machine, they are
+// even longer.
 func objectives() string {
 	return fmt.Sprintf(`objectives:
   - {name: ttft, signal: ttft, threshold: %s, target: 99%%}
@@ -43,7 +43,7 @@ func objectives() string {
 `, time.Duration(slack*slow)*time.Second, time.Duration(slack*slow)*200*time.Millisecond)
 }
 
-// Stage has the running programs. Engines stay from play to play, and all other programs are restarted.
+// Stage has the running programs. Engines keep running from play to play. All other programs are restarted.
 type Stage struct {
 	*Programs
 	port    int   // first port of the stage
@@ -112,7 +112,7 @@ type Alert struct {
 	Began       float64           `json:"began"`
 }
 
-// news returns the alerts that have fired since a time.
+// news returns the notification's firing alerts that began at a time or later.
 func (n Notification) news(from float64) (began []Alert) {
 	for _, a := range n.Alerts {
 		if a.Status == "firing" && a.Began >= from {
@@ -146,7 +146,7 @@ func (s *Stage) boot(ctx context.Context, e *Engine, flags []string) error {
 	return err
 }
 
-// crash kills an engine. A loop kills the engine again some time after each restart.
+// crash kills an engine, and starts a loop that restarts the engine and kills it again after the time up.
 func (s *Stage) crash(ctx context.Context, e *Engine, up time.Duration) error {
 	s.loops.Go(func() {
 		for e.signal(0, syscall.SIGKILL) == nil {
@@ -170,7 +170,8 @@ func (s *Stage) restart(e *Engine, flags []string) (err error) {
 	return err
 }
 
-// signal sends signals to the computing processes of an engine, one after the other and some time apart.
+// signal sends signals to the processes of an engine that compute. It sends one signal after the other, with a pause in
+// between.
 func (e *Engine) signal(apart time.Duration, signals ...syscall.Signal) error {
 	core, err := e.named(e.server.computing[0])
 	if err != nil {
@@ -196,7 +197,7 @@ func (e *Engine) signal(apart time.Duration, signals ...syscall.Signal) error {
 	return nil
 }
 
-// entrance is where clients send their requests.
+// entrance returns the URL to which clients send their requests: the gateway or, without a gateway, the first engine.
 func (s *Stage) entrance() string {
 	if s.gateway != nil {
 		return "http://" + local(s.port+10)
@@ -204,8 +205,9 @@ func (s *Stage) entrance() string {
 	return s.engines[0].url()
 }
 
-// warm fills the engines' prefix caches with the common beginnings of a load's prompts. It also sends the first
-// requests, including those at the gateway. First requests take seconds, and a healthy day has no such waits.
+// warm fills the engines' prefix caches with the common beginnings of a load's prompts. It sends requests to each
+// engine, and through the gateway. The first requests take seconds, and an engine that has run for a day would not have
+// such waits.
 func (s *Stage) warm(ctx context.Context, l Load, seed uint64) error {
 	entrances := []string{s.entrance()}
 	for _, e := range s.engines {
@@ -270,7 +272,7 @@ func (s *Stage) configure(engines []*Engine, gateway bool) (file string, err err
 	return file, os.WriteFile(file, []byte(config.String()), 0o600)
 }
 
-// watch starts the exporter.
+// watch starts the exporter, with a configuration for the current engines and gateway.
 func (s *Stage) watch(ctx context.Context) error {
 	file, err := s.configure(s.engines, s.gateway != nil)
 	if err != nil {
@@ -324,7 +326,8 @@ func (s *Stage) learn(ctx context.Context) error {
 	return nil
 }
 
-// record starts Alertmanager and Prometheus with the generated configuration. Prometheus already has the past.
+// record starts Alertmanager and Prometheus with the generated configuration. The generated history is already in
+// Prometheus' storage.
 func (s *Stage) record(ctx context.Context) error {
 	s.hook = &http.Server{Addr: local(s.port + 42), Handler: http.HandlerFunc(s.notified), ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.hook.ListenAndServe() }()
@@ -371,7 +374,7 @@ scrape_configs:
 		s.prometheus.answers(ctx, "http://"+local(s.port+40)+"/-/ready", time.Minute))
 }
 
-// notified stores Alertmanager's notifications to a receiver.
+// notified handles the webhook requests in which Alertmanager sends notifications, and stores the notifications.
 func (s *Stage) notified(w http.ResponseWriter, r *http.Request) {
 	n := Notification{At: s.client.Now()}
 	if err := json.NewDecoder(r.Body).Decode(&n); err != nil {
@@ -387,14 +390,14 @@ func (s *Stage) notified(w http.ResponseWriter, r *http.Request) {
 	s.sent = append(s.sent, n)
 }
 
-// told returns the notifications so far.
+// told returns the notifications that were sent so far.
 func (s *Stage) told() []Notification {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Notification{}, s.sent...)
 }
 
-// triage runs the exporter's own command and returns its verdict.
+// triage runs the command exporter triage, and returns its verdict as JSON and as text.
 func (s *Stage) triage(ctx context.Context, args ...string) (verdict json.RawMessage, text string) {
 	ask := func(format string) []byte {
 		args := append([]string{"triage", "--exporter=http://" + local(s.port+31), "--output=" + format}, args...)
@@ -416,7 +419,8 @@ func (s *Stage) triage(ctx context.Context, args ...string) (verdict json.RawMes
 	return answer, string(read)
 }
 
-// rival returns the findings of vllm-doctor about the first engine's metrics page, or about what Prometheus has of all engines.
+// rival returns the findings of vllm-doctor about the first engine's metrics page, or about the series of all engines
+// in Prometheus.
 func (s *Stage) rival(ctx context.Context, args ...string) (findings []string) {
 	c := exec.CommandContext(ctx, s.doctorPath, append([]string{"diagnose", "--output=json"}, args...)...)
 	c.Dir = s.folder
@@ -437,7 +441,7 @@ func (s *Stage) rival(ctx context.Context, args ...string) (findings []string) {
 	return findings
 }
 
-// keep stores the metrics pages of the exporter and of the engines at a moment.
+// keep stores the current metrics pages of the exporter and of the engines. The file names begin with moment.
 func (s *Stage) keep(ctx context.Context, moment string) {
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
@@ -458,7 +462,7 @@ func (s *Stage) keep(ctx context.Context, moment string) {
 	wait.Wait()
 }
 
-// keepClues stores what Prometheus recorded from a minute before the fault on: the clues, the facts behind the clues,
+// keepClues stores what Prometheus has recorded since a minute before the fault: the clues, the facts behind the clues,
 // and the alerts.
 func (s *Stage) keepClues(ctx context.Context, fault float64) {
 	query := url.Values{
@@ -474,7 +478,8 @@ func (s *Stage) keepClues(ctx context.Context, fault float64) {
 	_ = os.WriteFile(filepath.Join(s.folder, "clues.json"), []byte(text), 0o600)
 }
 
-// alerts returns the pending and the firing alerts of Prometheus. Some alerts fire only after an hour, which is longer than any play.
+// alerts returns the pending and the firing alerts of Prometheus. Pending alerts count, because some alerts fire only
+// after an hour, and no play lasts that long.
 func (s *Stage) alerts(ctx context.Context) (all []string) {
 	text, err := fetch(ctx, "http://"+local(s.port+40)+"/api/v1/alerts")
 	var answer struct {

@@ -12,15 +12,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// event is what a user experienced. Its time is when the user noticed it.
+// event is a good or a bad event that an objective counts. at is when the user noticed it.
 type event struct {
 	at  float64
 	bad bool
 }
 
-// events returns the events that an objective counts until a time, in order. A request that waits for its first token
-// becomes bad when the threshold has passed, even if the request has not ended. A user who leaves early, or sends a
-// request that no engine can serve, is not a bad event for availability.
+// events returns the events that an objective counts until a time, in order of time. A request that waits for its first
+// token becomes bad when the threshold has passed, even if the request has not ended. A user who leaves early, or sends
+// a request that no engine can serve, is not a bad event for availability.
 func events(records []Record, o slo.Objective, until float64) []event {
 	var all []event
 	limit := o.Threshold.Std().Seconds()
@@ -62,8 +62,8 @@ type Hurt struct {
 	Due       float64 `json:"due_seconds"`       // time since the fault at which a page was due; -1 if never
 }
 
-// hurt computes from the clients' records when both windows of a paging pair exceeded their threshold. It assumes that
-// the hours before the play were as healthy as the play's first minutes.
+// hurt computes from the clients' records when a page was due, which is when both windows of a paging pair exceeded
+// their threshold. It assumes that the hours before the play were as healthy as the play's first minutes.
 func hurt(records []Record, o slo.Objective, fault, until float64) Hurt {
 	h := Hurt{Objective: o.Name, First: -1, Due: -1}
 	all := events(records, o, until)
@@ -92,8 +92,8 @@ func hurt(records []Record, o slo.Objective, fault, until float64) Hurt {
 	return h
 }
 
-// suffering returns the objectives that burned at least half as fast as the slowest page requires, until a time. Such a
-// burn hides a later fault, and the past comes from the same minutes.
+// suffering returns the objectives whose budgets burned, until a time, at least half as fast as the slowest page
+// requires. Such a burn would hide a later fault. It would also be part of the generated history.
 func suffering(records []Record, until float64) (burned []string) {
 	for _, o := range promises() {
 		limit := math.Inf(1)
@@ -109,7 +109,7 @@ func suffering(records []Record, until float64) (burned []string) {
 	return burned
 }
 
-// promises returns the objectives of the plays.
+// promises returns the objectives of the plays, parsed from the exporter's configuration.
 func promises() []slo.Objective {
 	var config struct{ Objectives []slo.Objective }
 	if err := yaml.Unmarshal([]byte(objectives()), &config); err != nil {
@@ -121,8 +121,8 @@ func promises() []slo.Objective {
 	return config.Objectives
 }
 
-// window counts the bad events and all events in the seconds before a time. The time before the play is assumed to be
-// like the healthy minutes.
+// window counts the bad events and all events in the seconds before a time. For the time before the play, it assumes
+// the rate of events, and the share of bad events, of the healthy minutes.
 func window(all []event, at, length, rate, before float64) (bad, events float64) {
 	for _, e := range all {
 		if e.at > at-length && e.at <= at {

@@ -28,8 +28,8 @@ func (f file) read() ([]byte, error) {
 	return os.ReadFile(f.from)
 }
 
-// archive packs files in the given order. All files belong to root and have the time of the commit, so every build
-// packs the same bytes. Folders come before their contents.
+// archive packs files in the given order. All files belong to root, and have the time of the commit, so that every
+// build results in the same bytes. Folders come before their contents.
 func archive(to io.Writer, files []file, modified time.Time) error {
 	w := tar.NewWriter(to)
 	made := map[string]bool{".": true}
@@ -78,7 +78,7 @@ func archive(to io.Writer, files []file, modified time.Time) error {
 	return w.Close()
 }
 
-// packed returns a tar.gz of files.
+// packed returns the bytes of a tar.gz with the files.
 func packed(files []file, modified time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

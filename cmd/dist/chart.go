@@ -25,9 +25,9 @@ const (
 	chartContent types.MediaType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 )
 
-// writeChart packs the chart like helm package, but every build packs the same bytes. The chart installs this release's
-// image by its digest. writeChart writes the chart as a file and as an OCI layout, and returns the digest of the
-// layout.
+// writeChart packs the chart like helm package, but every build results in the same bytes. The chart installs this
+// release's image by the image's digest. writeChart writes the chart as a file and as an OCI layout, and returns the
+// digest of the layout.
 func (r *release) writeChart(image v1.Hash) (v1.Hash, error) {
 	files, meta, err := r.chart(image)
 	if err != nil {
@@ -98,7 +98,8 @@ func (r *release) chart(image v1.Hash) (files []file, meta []byte, err error) {
 	return files, meta, err
 }
 
-// artefact is an object in a registry that is not an image. It has its own kind of configuration, and one layer.
+// artefact is an object in a registry that is not an image. It has one layer, and a configuration with its own media
+// type.
 type artefact struct {
 	manifest, config []byte
 	layer            v1.Layer

@@ -67,8 +67,8 @@ func (r *release) writeFiles() error {
 	return nil
 }
 
-// shared adds to a dashboard the fields of Grafana's export for sharing: the required Grafana, panels and data source.
-// The data source is a variable of the dashboard, so an import asks for no input.
+// shared adds to a dashboard the fields that Grafana's export for sharing has: the required versions of Grafana, panels
+// and data source. The data source is a variable of the dashboard, so an import asks for no input.
 func shared(board []byte) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(board, &fields); err != nil {
@@ -139,7 +139,7 @@ func (r *release) digests() (names []string, digests map[string]string, err erro
 	return names, digests, nil
 }
 
-// writeSums writes the checksums of all files. Only then is the folder a release.
+// writeSums writes the checksums of all files. It comes last: a folder without checksums is not a complete release.
 func (r *release) writeSums() error {
 	names, digests, err := r.digests()
 	if err != nil {

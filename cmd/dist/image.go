@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// libraries lists the libraries that NVML is linked against, besides the exporter's own libc.
+// libraries lists the system libraries that the image needs for the exporter and for NVML.
 var libraries = []string{"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
 
 // labels lists the labels in the Dockerfile, which builds the same image with a container engine.
@@ -96,7 +96,8 @@ func (r *release) image(p platform) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// certificates returns the certificates in Debian's package, without certificates that somebody added to this machine.
+// certificates returns the CA certificates of Debian's package. It leaves out certificates that were added to this
+// machine by hand.
 func certificates() ([]byte, error) {
 	files, err := filepath.Glob("/usr/share/ca-certificates/mozilla/*.crt")
 	if err != nil {
@@ -116,7 +117,7 @@ func certificates() ([]byte, error) {
 	return all, nil
 }
 
-// tryImage is the image of drill try, which contains a Prometheus, the rules and the dashboards.
+// tryImage builds the image for drill try. The program contains a Prometheus, the rules and the dashboards.
 func (r *release) tryImage(p platform) (v1.Image, error) {
 	image, err := r.image(p)
 	if err != nil {

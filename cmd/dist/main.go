@@ -154,8 +154,8 @@ func (r *release) git(args ...string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// numbers returns a semantic version without the v. If the tag is not a version, such as a commit, numbers returns a
-// version that is older than all others.
+// numbers returns the semantic version in a tag, without the v. If the tag is not a version but, for example, a commit,
+// it returns a version that is older than all others.
 func numbers(tag string) string {
 	if v := "v" + strings.TrimPrefix(tag, "v"); semver.IsValid(v) && strings.Count(v, ".") >= 2 {
 		return v[1:]
@@ -168,7 +168,7 @@ func numbers(tag string) string {
 	}, "g"+tag)
 }
 
-// run returns the output of a program, or an error with its standard error.
+// run runs a program, and returns its output. An error contains the program's standard error.
 func run(cmd *exec.Cmd) (string, error) {
 	out, err := cmd.Output()
 	var exit *exec.ExitError

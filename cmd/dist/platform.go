@@ -41,7 +41,7 @@ func newPlatform(arch string) (platform, error) {
 // stored history.
 var programs = []string{"exporter", "llm-rules"}
 
-// program returns the file of a binary.
+// program returns the path of a built binary.
 func (p platform) program(name string) string { return filepath.Join(p.dir, name) }
 
 // compile builds the programs. It also writes an archive of the users' programs, with licence, settings and bill of

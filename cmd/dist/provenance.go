@@ -17,7 +17,7 @@ import (
 )
 
 // writeProvenance writes a SLSA statement, with the built files, the commit, the compilers and the builder. The
-// statement is not signed. The builder signs it.
+// statement is not signed here. The builder signs it later.
 func (r *release) writeProvenance(pushed map[string]v1.Hash) error {
 	names, digests, err := r.digests()
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *release) writeProvenance(pushed map[string]v1.Hash) error {
 }
 
 // tools lists the versions of the compilers and of the Debian packages in the image. With the same versions, a second
-// build makes the same bytes.
+// build results in the same bytes.
 func (r *release) tools() (map[string]string, error) {
 	tools := map[string]string{"go": runtime.Version()}
 	packages := []string{"ca-certificates"}

@@ -51,7 +51,7 @@ func (d demo) run(ctx context.Context, name string, typed <-chan string) error {
 	return err
 }
 
-// known returns the incidents, and the node without an incident.
+// known returns all incidents, followed by a healthy node, which has no incident.
 func known() []incident.Incident { return append(incident.All(), incident.Healthy()) }
 
 // play starts a node with all programs around it. It returns the next incident that is typed, or nil when ctx is done.
@@ -153,7 +153,7 @@ func (d demo) history(ctx context.Context, node *live.Node) error {
 	return err
 }
 
-// ended drops errors that the end of the demo causes.
+// ended ignores errors after ctx is done, because the end of the demo causes them.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -175,7 +175,7 @@ func (d demo) ports() (net.Listener, error) {
 	return queries, nil
 }
 
-// obey carries out the typed command, and returns an incident if the command named one.
+// obey executes a typed command. If the command is the name of an incident, obey returns this incident.
 func (d demo) obey(line string, s *story, now time.Time) *incident.Incident {
 	switch line {
 	case "":

@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// playDraws plays the worlds of a range of seeds, given as FROM-TO, and writes the score. It plays one world per
+// playDraws plays the worlds of a range of seeds, given as FROM-TO, and writes their scores. It plays one world per
 // processor at a time. If there is only one world, playDraws also prints its notifications and triage.
 func playDraws(ctx context.Context, seeds string, out, progress io.Writer) error {
 	var from, to uint64
@@ -65,7 +65,7 @@ func playDraw(ctx context.Context, seed uint64, shown io.Writer) (score.Drawn, e
 	return s, err
 }
 
-// writeDraws writes the score by class and in total.
+// writeDraws writes how many answers were right, by class and in total.
 func writeDraws(out io.Writer, all []score.Drawn) {
 	classes := map[string][]score.Drawn{}
 	var incidents []score.Drawn
@@ -126,7 +126,7 @@ func writeDraws(out io.Writer, all []score.Drawn) {
 		interval(right, high), quiet, pages, tickets, untold, mild, loud)
 }
 
-// interval returns a share and its 95% interval by Wilson's method.
+// interval formats a share, with its 95% confidence interval by Wilson's method.
 func interval(yes, n int) string {
 	if n == 0 {
 		return "none"

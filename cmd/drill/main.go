@@ -90,7 +90,7 @@ func end(err error) {
 	}
 }
 
-// besideMe returns the path of a program in this program's folder.
+// besideMe returns the path of a program in the folder of the drill's own binary.
 func besideMe(name string) string {
 	self, err := os.Executable()
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 // stories names the public incidents that docs/incidents.md describes.
 var stories = []string{"kernel-hang", "admission-stall", "ecc-storm-blocks-reads"}
 
-// writeReport plays all incidents and writes their results. pages.md and pages.csv have the texts for receivers.
-// drill-scores.csv and public-incidents.csv have the scores. triage-scores.csv has the answers of triage beside the
+// writeReport plays all incidents and writes their results. pages.md and pages.csv have the texts of messages.
+// drill-scores.csv and public-incidents.csv have the scores. triage-scores.csv has the answers of triage and of the
 // page. drill-scores.md has a summary and the first score. writeReport also writes the plots of the stories. If an
 // incident has a problem, its score shows the problem, and writeReport fails.
 func writeReport(ctx context.Context, dir string, seeds uint64, progress io.Writer) error {
@@ -115,7 +115,7 @@ A message has at most eight lines, title included, and 600 characters. [pages.tx
 [pages.csv](pages.csv) its title and its length.
 `
 
-// seedsInWords returns the seeds from 1 to n in words.
+// seedsInWords returns a phrase for the seeds from 1 to n.
 func seedsInWords(n uint64) string {
 	if n == 1 {
 		return "seed 1"

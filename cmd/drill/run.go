@@ -90,7 +90,7 @@ func each[T any](ctx context.Context, incidents []incident.Incident, first, seed
 	return kept, errors.Join(errors.Join(failed...), ctx.Err())
 }
 
-// trace plays an incident and keeps the parts that a report shows.
+// trace plays an incident, and returns the data that a report shows.
 func trace(ctx context.Context, in incident.Incident, seed uint64) (report.Trace, error) {
 	p, err := play.RunUntil(ctx, in, play.Options{Seed: seed})
 	if err != nil {
@@ -100,7 +100,7 @@ func trace(ctx context.Context, in incident.Incident, seed uint64) (report.Trace
 	return report.New(p)
 }
 
-// judge returns an error when an incident has a problem.
+// judge returns an error if any incident has a problem.
 func judge(traces []report.Trace) error {
 	wrong := 0
 	for _, t := range traces {

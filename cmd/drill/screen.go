@@ -80,7 +80,7 @@ func (s *screen) since(t time.Time) string {
 	return fmt.Sprintf("%s after the onset", d)
 }
 
-// figures lists the numbers of the status line.
+// figures lists the queries for the numbers in the status line.
 var figures = []struct{ query, format string }{
 	{"sum(" + metrics.RequestsRunning.Name + ")", "running %.0f"},
 	{"sum(" + metrics.RequestsWaiting.Name + ")", "waiting %.0f"},
@@ -91,7 +91,7 @@ var figures = []struct{ query, format string }{
 	},
 }
 
-// line returns the state in one line.
+// line prints the state in one line.
 func (s *screen) line(ctx context.Context, now time.Time, firing []rulesim.Alert, pending []string) error {
 	parts := []string{now.Format(time.TimeOnly) + " " + s.since(now)}
 	for _, q := range figures {
@@ -127,7 +127,7 @@ func names(alerts []rulesim.Alert) (ns []string) {
 	return ns
 }
 
-// burn returns the objective that is closest to a page, and its distance.
+// burn describes the objective that is closest to a page, and how close it is.
 func (s *screen) burn(ctx context.Context) (string, error) {
 	closest, text := -1.0, "no burn rate yet"
 	for _, o := range s.node.Objectives() {
@@ -156,7 +156,7 @@ func (s *screen) burn(ctx context.Context) (string, error) {
 	return text, nil
 }
 
-// columns lists the columns of the table.
+// columns lists the columns of the table, with their queries.
 var columns = []struct{ title, query, format string }{
 	{"running", "sum by (pod, runtime) (" + metrics.RequestsRunning.Name + ")", "%.0f"},
 	{"waiting", "sum by (pod, runtime) (" + metrics.RequestsWaiting.Name + ")", "%.0f"},

@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// story follows an incident from its page to its end. A person can act on the incident.
+// story follows an incident from its page to its end, and lets a person act on it.
 type story struct {
 	out      io.Writer
 	incident incident.Incident
@@ -33,7 +33,7 @@ type story struct {
 	sent    int                // number of messages
 }
 
-// leads finds the link to the runbook in a message, and the labels that the link fills in.
+// leads matches the link to the runbook in a message. The link also has the labels for the runbook's queries.
 var leads = regexp.MustCompile(`(?m)^Runbook: .*?(\S+/runbooks/(\w+)\S*)$`)
 
 // note adds a line to the record.
@@ -42,7 +42,7 @@ func (s *story) note(at time.Time, what, says string) {
 		Round(time.Second), says))
 }
 
-// told handles a notification. When the page is resolved, told runs the runbooks' last queries, and writes the record.
+// told handles a notification. When the page is resolved, told ends the story.
 func (s *story) told(n play.Notification) error {
 	s.sent++
 	if n.Receiver != "llm-critical" {
@@ -71,7 +71,7 @@ func (s *story) told(n play.Notification) error {
 	return nil
 }
 
-// pull applies the incident's lever.
+// pull applies the incident's lever to the world.
 func (s *story) pull(now time.Time) {
 	lever := s.incident.Lever
 	if lever.Do == nil {
@@ -102,7 +102,8 @@ const loading = 30 * time.Second
 // undo heals a world.
 func undo(w *world.World) { w.Heal(loading) }
 
-// end runs the runbooks' queries for the end of an incident, and writes their answers and the record.
+// end runs the queries with which the runbooks check that an incident is over. It writes the results, and the record of
+// the incident.
 func (s *story) end(now time.Time) error {
 	fmt.Fprintln(s.out, "\n=== Is it over? The runbooks ask, and Prometheus answers:")
 	ask := func(page string, parts ...string) error {

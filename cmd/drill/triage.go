@@ -45,7 +45,8 @@ func triageSummary(all []score.Triage) string {
 	return b.String()
 }
 
-// triageRows shows the answer of each source in each incident. An exclamation mark precedes a wrong branch.
+// triageRows returns a table with the answer of each source in each incident. An exclamation mark precedes a wrong
+// branch.
 func triageRows(all []score.Triage, seeds uint64) [][]string {
 	rows := [][]string{{"incident", "right"}}
 	for _, w := range ways {

@@ -19,7 +19,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// try watches real engines with the programs of a cluster: the exporter, a Prometheus with the rules, and the
+// try monitors real engines with the same programs as in a cluster: the exporter, a Prometheus with the rules, and the
 // dashboards. It keeps its data only in memory.
 type try struct {
 	exporter           string
@@ -91,7 +91,7 @@ func (y try) run(ctx context.Context) (err error) {
 	}
 }
 
-// tell prints the alerts that began or ended since the last call, and returns the firing alerts.
+// tell prints the alerts that have begun or ended since the last call, and returns the names of the firing alerts.
 func (y try) tell(now time.Time, firing []rulesim.Alert, known []string) (names []string) {
 	for _, a := range firing {
 		if severity := a.Labels.Get(rules.SeverityLabel); severity != "critical" && severity != "warning" {

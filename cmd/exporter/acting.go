@@ -15,7 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 )
 
-// actOptions holds the flags of taking sick GPUs out of service.
+// actOptions holds the flags for taking sick GPUs out of service.
 type actOptions struct {
 	gpus, pods, namespace, scheme, httpConfig, most string
 	port                                            uint16
@@ -93,7 +93,7 @@ func startActing(ctx context.Context, o actOptions, log *slog.Logger) error {
 	return nil
 }
 
-// actor returns the actor for the cluster of config.
+// actor returns the actor for the cluster that a client configuration describes.
 func (o actOptions) actor(config *rest.Config, log *slog.Logger) (*act.Actor, error) {
 	settings, err := httpclient.Load("act.http-config", o.httpConfig)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/doctor"
 )
 
-// nvidiaSMI is the value of --against that runs nvidia-smi. askSMI is the time limit for nvidia-smi. Without
-// persistence mode, nvidia-smi initialises each GPU, which takes a long time.
+// nvidiaSMI is the value of --against that makes the command run nvidia-smi. askSMI is the time limit for nvidia-smi.
+// It is long, because without persistence mode, nvidia-smi first initialises each GPU.
 const (
 	nvidiaSMI = "nvidia-smi"
 	askSMI    = 2 * time.Minute
@@ -55,7 +55,8 @@ func (o doctorOptions) compare(ctx context.Context, out, progress io.Writer) (st
 	return compared.Status(), err
 }
 
-// bothSides reads nvidia-smi and the exporter. If nvidia-smi runs now, bothSides reads the exporter before and after it.
+// bothSides returns nvidia-smi's output and readings of the exporter. If the command runs nvidia-smi itself, bothSides
+// reads the exporter before and after that.
 func (o doctorOptions) bothSides(ctx context.Context, progress io.Writer) (document []byte, readings []*doctor.Reading, sameTime bool,
 	err error,
 ) {

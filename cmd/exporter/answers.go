@@ -19,15 +19,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// PrometheusConfig names the Prometheus that answers the runbooks' queries. The verdict also reads the past from there.
+// PrometheusConfig names the Prometheus that answers the runbooks' queries. The verdict also queries this Prometheus
+// about the past.
 type PrometheusConfig struct {
-	// URL is the address before /api/v1, with its path.
+	// URL is the address of the Prometheus, without /api/v1. It may have a path.
 	URL string `yaml:"url"`
 	// HTTP is Prometheus' own client configuration: TLS, credentials from files, proxy.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 }
 
-// These constants limit the load of runbooks on a Prometheus. Readers can choose only among the queries of the
+// These constants limit how much load runbooks cause on a Prometheus. Readers can choose only among the queries of the
 // runbooks.
 const (
 	answerWithin = 5 * time.Second
@@ -35,7 +36,7 @@ const (
 	askedAtOnce  = 4
 )
 
-// asker returns the client that answers the runbooks' queries, or nil without a Prometheus.
+// asker returns the client for the runbooks' queries. If no Prometheus is configured, it returns nil.
 func (c *PrometheusConfig) asker() (runbooks.Asker, error) {
 	if c == nil {
 		return nil, nil
@@ -76,7 +77,7 @@ func (c *PrometheusConfig) asker() (runbooks.Asker, error) {
 	}, nil
 }
 
-// client returns the address and a client that reads only a limited part of each answer.
+// client returns the address of the Prometheus, and a client that reads only a limited part of each answer.
 func (c *PrometheusConfig) client() (*http.Client, *url.URL, error) {
 	client, address, err := httpclient.To("prometheus", c.URL, c.HTTP, nil)
 	if err == nil {
@@ -85,7 +86,8 @@ func (c *PrometheusConfig) client() (*http.Client, *url.URL, error) {
 	return client, address, err
 }
 
-// past returns the past that the verdict compares with the present, or nil without a Prometheus.
+// past returns the source of past values, with which the verdict compares the present. If no Prometheus is configured,
+// it returns nil.
 func (c *PrometheusConfig) past() (triage.Past, error) {
 	if c == nil {
 		return nil, nil
@@ -97,7 +99,7 @@ func (c *PrometheusConfig) past() (triage.Past, error) {
 	return triage.Prometheus(client, address.String()), nil
 }
 
-// series returns the results of an instant query.
+// series converts the result of an instant query to series for runbooks.
 func series(v model.Value) (all []runbooks.Series) {
 	switch v := v.(type) {
 	case model.Vector:
@@ -114,7 +116,7 @@ func series(v model.Value) (all []runbooks.Series) {
 	return all
 }
 
-// bounded limits how much of an answer is read.
+// bounded limits how many bytes of an answer can be read.
 type bounded struct{ http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -144,7 +144,7 @@ func (m *nodeCapacity) tightest() []string {
 	})
 }
 
-// whyUnknown explains each reason.
+// whyUnknown explains each reason why the capacity of an engine is unknown.
 var whyUnknown = map[string]string{
 	"few_readings":  "the exporter has watched this engine for less than half an hour, or the engine had hardly any requests; try again later",
 	"little_spread": "the load has hardly changed; try again after a busier or a quieter time",
@@ -152,7 +152,7 @@ var whyUnknown = map[string]string{
 	"no_histograms": "the engine does not report histograms of first tokens and of the time between tokens",
 }
 
-// write writes the capacity of a model.
+// write prints the capacity of a model.
 func (m *nodeCapacity) write(out io.Writer) error {
 	known := m.engines
 	for _, n := range m.unknown {

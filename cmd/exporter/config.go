@@ -32,16 +32,17 @@ type Config struct {
 	Objectives []slo.Objective `yaml:"objectives"`
 	// Maintenance lists declared intervals in which bad events spend no budget.
 	Maintenance []slo.Maintenance `yaml:"maintenance"`
-	// Retention is how long Prometheus keeps samples, for the check of the objectives.
+	// Retention is how long Prometheus keeps samples. The exporter only compares the objectives' periods with it.
 	Retention slo.Duration `yaml:"retention"`
 	// Histograms controls how much of each histogram is exported, by metric. Default: the whole histogram.
 	Histograms map[string]slo.Shape `yaml:"histograms"`
-	// GPUHourPrice has the price of a GPU hour by the product's name, or * for all others. Without the section, no cost is
-	// computed.
+	// GPUHourPrice has the price of a GPU hour, by the GPU's product name. The name * sets the price for all other GPUs.
+	// Without the section, no cost is computed.
 	GPUHourPrice map[string]float64 `yaml:"gpu_hour_price"`
 	// Probes lists synthetic requests. Without the section, the exporter sends no probes.
 	Probes []probe.Config `yaml:"probes"`
-	// Prometheus answers the queries that the runbooks show. Without the section, the exporter sends no queries.
+	// Prometheus is the server that answers the queries in the runbooks. Without the section, the exporter sends no
+	// queries.
 	Prometheus *PrometheusConfig `yaml:"prometheus"`
 	// Limits limits the cost of reading one engine's metrics.
 	Limits LimitsConfig `yaml:"limits"`
@@ -125,8 +126,8 @@ type configuration struct {
 	prices  map[string]float64
 }
 
-// seen reports what other collectors observe of engines: the results of probes, the connections of servers, and how
-// busy the GPUs of the engines are.
+// seen has functions that report what other collectors observe of engines: the results of probes, the connections to
+// servers, and how busy the engines' GPUs are.
 type seen struct {
 	probed      func() []*engine.Probed
 	connections func(server string) (n int, known bool)
@@ -190,14 +191,14 @@ func loadConfig(o configOptions, extraProbe probeOptions, seen seen, log *slog.L
 	return c, at.name(err)
 }
 
-// byFlag separates errors of the command line from errors of the file. In both lists, the flags' entries follow the
-// file's entries.
+// byFlag separates errors in flags from errors in the file. In the lists of targets and of probes, entries from flags
+// follow entries from the file.
 type byFlag struct {
 	file            *configfile.File
 	targets, probes int // in the file
 }
 
-// name adds to an error its line of the file, or its flag.
+// name adds to an error the line in the file, or the flag, that caused it.
 func (b byFlag) name(err error) error {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		all := slices.Clone(several.Unwrap())

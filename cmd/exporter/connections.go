@@ -27,8 +27,8 @@ func httpServer(h http.Handler) *http.Server {
 }
 
 // connections limits the open connections. Above the limit, the server closes the connection that has waited longest
-// for a request. A client that floods the port thus loses connections. A scraper sends its request at once, and keeps
-// its connection.
+// for a request. A client that floods the port thus loses connections. A scraper keeps its connection, because it sends
+// its request at once.
 type connections struct {
 	mu      sync.Mutex
 	open    int

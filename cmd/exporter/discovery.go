@@ -24,7 +24,7 @@ func (o *discoveryOptions) addFlags(app nodeFlags) {
 		StringsVar(&o.namespaces)
 }
 
-// cluster returns the cluster if discovery reads pods, otherwise nil.
+// cluster returns the client for the cluster if discovery reads pods, and nil otherwise.
 func (o discoveryOptions) cluster(log *slog.Logger) (*kube.Cluster, error) {
 	if o.source != "pods" {
 		return nil, nil

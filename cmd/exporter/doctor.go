@@ -235,7 +235,7 @@ func readHere(ctx context.Context, o options) (*doctor.Reading, []doctor.Finding
 	return reading, findings, nil
 }
 
-// unreadable returns a finding for each unreadable file that a configuration names, such as a key.
+// unreadable returns a finding for each file that the configuration names, such as a key, and that cannot be read.
 func unreadable(config string) []doctor.Finding {
 	source, err := os.ReadFile(config)
 	var root any
@@ -274,7 +274,8 @@ func unreadable(config string) []doctor.Finding {
 	return findings
 }
 
-// written returns a report for people, 80 columns wide. The problems come first, then the checks without a problem.
+// written formats a report as text for people, 80 columns wide. The problems come first, followed by the checks without
+// a problem.
 func written(r doctor.Report) string {
 	var b strings.Builder
 	for _, f := range r.Findings {

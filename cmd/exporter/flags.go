@@ -12,8 +12,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
-// named adds the flag to a parsing error, because kingpin names no flag in errors about values. To find the flag, it
-// parses each flag separately. This changes the flags' values, but the caller exits anyway.
+// named adds the name of the flag to a parsing error, because kingpin's errors about values do not name the flag. To
+// find the flag, named parses each flag separately. This changes the flags' values, but the caller exits anyway.
 func named(app *kingpin.Application, args []string, err error) error {
 	for i, arg := range args {
 		flag, _, whole := strings.Cut(arg, "=")
@@ -33,7 +33,7 @@ func named(app *kingpin.Application, args []string, err error) error {
 
 var pathOfMetrics = regexp.MustCompile(`^(/[\w.~-]+)+/?$`)
 
-// check refuses invalid values.
+// check refuses invalid values of flags.
 func (o options) check() error {
 	taken := []string{"/engines", "/verdict", "/verdict/gpus", "/-/healthy", "/-/ready", "/runbooks/"}
 	for _, f := range []struct {

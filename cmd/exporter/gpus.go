@@ -72,8 +72,8 @@ type gpuSource interface {
 	GPUs() []gpu.Identity
 }
 
-// either combines NVML with another exporter's metrics. While NVML cannot be used, either reads these metrics instead.
-// Each GPU has one source.
+// either combines NVML with another exporter's metrics. While NVML cannot be used, either reports the other exporter's
+// metrics instead. Thus no GPU is reported twice.
 type either struct {
 	nvml *gpu.Collector
 	page *page.Collector
@@ -99,8 +99,8 @@ func (e either) GPUs() []gpu.Identity {
 // Describe implements prometheus.Collector.
 func (e either) Describe(ch chan<- *prometheus.Desc) { gpu.Describe(ch) }
 
-// Collect implements prometheus.Collector. NVML's collector follows the kernel log, so XIDs are also known while the
-// other exporter replaces NVML.
+// Collect implements prometheus.Collector. The collector for NVML also follows the kernel log. Therefore, XIDs are
+// known even while the other exporter replaces NVML.
 func (e either) Collect(ch chan<- prometheus.Metric) {
 	said, stands := e.last()
 	said.Collect(ch)
@@ -109,11 +109,12 @@ func (e either) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// pages lists the addresses that auto tries: the defaults of dcgm-exporter and of AMD's device-metrics-exporter.
+// pages lists the addresses that --gpu.source=auto tries: the defaults of dcgm-exporter and of AMD's
+// device-metrics-exporter.
 var pages = []string{"http://localhost:9400", "http://localhost:5000"}
 
 // newPage builds the collector of another exporter's metrics. The collector reads these metrics only while needed
-// returns true, and takes XIDs from the kernel log that log returns.
+// returns true. It takes XIDs from the kernel log that log returns.
 func (o gpuOptions) newPage(limits scrape.Limits, needed func() bool, log func() *gpu.KernelLog, urls ...string) (*page.Collector, error) {
 	if len(urls) > 1 && o.sourceHTTP != "" {
 		return nil, errors.New("--gpu.source-http-config needs --gpu.source=URL: with auto, any program on the port would get the credentials")
@@ -129,8 +130,9 @@ func (o gpuOptions) newPage(limits scrape.Limits, needed func() bool, log func()
 	return page.New(page.Options{Logger: o.Logger, Targets: targets, Limits: limits, UserAgent: userAgent(), Needed: needed, KernelLog: log})
 }
 
-// startGPUs starts the collectors of GPUs and of their owners. The cluster, which may be nil, resolves the names of
-// claimed devices. The channel receives an error when only a new process can see the GPUs again.
+// startGPUs starts the collectors of GPUs and of their owners. cluster resolves the names of devices in resource
+// claims, and may be nil. The returned channel receives an error when only a restart of the exporter can make the GPUs
+// visible again.
 func (n *node) startGPUs(ctx context.Context, o gpuOptions, cluster *kube.Cluster) (<-chan error, error) {
 	failed := make(chan error, 1)
 	if !o.enabled {
@@ -188,7 +190,8 @@ func (n *node) startGPUs(ctx context.Context, o gpuOptions, cluster *kube.Cluste
 	return failed, nil
 }
 
-// startHealth starts to judge the GPUs from the metrics of the started collectors.
+// startHealth starts to judge the health of the GPUs. It uses the metrics of the collectors that have been started
+// before.
 func (n *node) startHealth(ctx context.Context, o gpuOptions) {
 	judged := slices.Clone(n.large.collectors)
 	n.health = health.New(health.Options{ProcFS: o.ProcFS, Stopped: n.stopped, Read: func(ch chan<- prometheus.Metric) {
@@ -207,7 +210,8 @@ func (n *node) stopped(w health.Workload) bool {
 	})
 }
 
-// startOwnership starts to look for the engines and pods that use the GPUs. seen reports the existing GPUs.
+// startOwnership starts to look for the engines and pods that use the GPUs. seen has functions that report the node's
+// GPUs.
 func (n *node) startOwnership(ctx context.Context, o gpuOptions, cluster *kube.Cluster, seen ownership.Options) {
 	if cluster != nil && o.podResources != "" {
 		devices := cluster.Slices()

@@ -64,8 +64,8 @@ func newNode(load func(seen) (configuration, error), log *slog.Logger) (*node, e
 	return n, n.reload()
 }
 
-// start starts all collectors, which run until ctx ends. The channel receives an error when only a new process can see
-// the GPUs again.
+// start starts all collectors, which run until ctx ends. The returned channel receives an error when only a restart of
+// the exporter can make the GPUs visible again.
 func (n *node) start(ctx context.Context, o options) (<-chan error, error) {
 	cluster, err := o.discovery.cluster(n.log)
 	if err != nil {
@@ -118,7 +118,7 @@ func (n *node) reload() error {
 	return nil
 }
 
-// discovered installs targets in place of the engines that discovery found before.
+// discovered replaces the engines that discovery found before by targets.
 func (n *node) discovered(targets []engine.TargetConfig) {
 	n.loading.Lock()
 	defer n.loading.Unlock()
@@ -126,8 +126,8 @@ func (n *node) discovered(targets []engine.TargetConfig) {
 	n.use(n.engines.Load())
 }
 
-// use installs a collector of the configured and the discovered engines. A scrape in progress keeps using the old
-// collector.
+// use installs a collector that reads the configured and the discovered engines. A scrape in progress keeps using the
+// old collector.
 func (n *node) use(configured *engine.Collector) {
 	all, err := configured.With(n.found)
 	if err != nil {

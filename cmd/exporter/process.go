@@ -7,7 +7,7 @@ import (
 
 // process collects the standard metrics of the exporter's own process. The collector of client_golang would also read
 // the node's network counters and /proc/stat. For /proc/stat, the kernel adds up the interrupts of all processors. On
-// two processors, these two files take half a millisecond of each scrape, a quarter of the cost of one engine.
+// two processors, reading these two files takes half a millisecond of each scrape, a quarter of the cost of one engine.
 type process struct {
 	procfs.Proc
 	start, maxFDs float64

@@ -14,7 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// gates holds the exit status by verdict. If the comparison is impossible, the status is that of Unknown.
+// gates maps a verdict to the exit status. If the comparison is impossible, the status is that of Unknown.
 var gates = map[release.Verdict]int{release.NoWorse: 0, release.Worse: 1, release.Unknown: 2}
 
 // releaseOptions holds the flags of exporter release.
@@ -53,7 +53,7 @@ func parseRelease(args []string, out io.Writer) (o releaseOptions, asked bool, e
 	return o, false, err
 }
 
-// releaseCommand compares the models before and after their last changes.
+// releaseCommand compares each model before and after its last change.
 func releaseCommand(ctx context.Context, args []string, out, _ io.Writer) (status int, err error) {
 	could := gates[release.Unknown]
 	o, asked, err := parseRelease(args, out)

@@ -89,14 +89,15 @@ func (t timed) Collect(ch chan<- prometheus.Metric) {
 	t.self.ran(t.name, time.Since(start), true)
 }
 
-// large holds collectors with many samples, because a registry's copies of these samples would cost too much.
+// large holds the collectors with many samples. They are not in the registry, because its copies of these samples would
+// cost too much.
 type large struct {
 	collectors []prometheus.Collector
 	samples    atomic.Int64 // number in the last collection, which predicts the next number
 }
 
-// collect adds the samples to an exposition. Like a registry, it leaves out invalid and duplicate samples, and survives
-// a collector that panics.
+// collect adds the collectors' samples to an exposition. Like a registry, it leaves out invalid and duplicate samples,
+// and continues after a collector that panics. Then it returns an error.
 func (l *large) collect(page *engine.Exposition) (err error) {
 	sent := make(chan prometheus.Metric, 64)
 	var panics []error

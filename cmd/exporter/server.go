@@ -72,7 +72,7 @@ type server struct {
 	hostname string // name of the node, if series contain it
 }
 
-// serve answers requests until ctx ends. If failed has an error first, serve returns this error.
+// serve answers requests until ctx ends, or until failed receives an error. It returns this error.
 func serve(ctx context.Context, n *node, o serverOptions, failed <-chan error) error {
 	s := &server{serverOptions: o, node: n}
 	if o.dcgm {
@@ -109,8 +109,8 @@ func hostname() string {
 	return name
 }
 
-// ifLifecycle protects a handler that changes the exporter's behaviour, because any client of the port could call the
-// handler.
+// ifLifecycle disables a handler that changes the exporter's behaviour unless the flags allow such requests, because
+// any client of the port could send them.
 func (s *server) ifLifecycle(h http.Handler) http.Handler {
 	if s.lifecycle {
 		return h
@@ -120,7 +120,7 @@ func (s *server) ifLifecycle(h http.Handler) http.Handler {
 	})
 }
 
-// handler returns the routes. It accepts requests only from this site.
+// handler returns the handler for all paths. It refuses requests that other sites make a browser send.
 func (s *server) handler() http.Handler {
 	return ownOrigin(s.listen, s.routes())
 }
@@ -184,7 +184,7 @@ func (s *server) routes() http.Handler {
 	return mux
 }
 
-// metrics serves the metrics of the engines, which it scrapes now, and the metrics of the registry.
+// metrics scrapes the engines, and serves their metrics together with the metrics of the registry.
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	if s.slots != nil {
 		select {
@@ -224,7 +224,8 @@ func (s *server) gather(ctx context.Context) ([]*dto.MetricFamily, *engine.Expos
 	return families, engines
 }
 
-// writePage writes the families of the registry and the series of the engines. It compresses if the client accepts this.
+// writePage writes the families of the registry and the series of the engines. It compresses the page if the client
+// accepts this.
 func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFamily, engines io.WriterTo) error {
 	format := expfmt.NewFormat(expfmt.TypeTextPlain)
 	w.Header().Set("Content-Type", string(format))
@@ -269,8 +270,8 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
-// withScrapeDeadline ends a scrape shortly before the scraper times out. A late engine then loses only its own series,
-// and the other series are served.
+// withScrapeDeadline returns a context that ends shortly before the scraper times out. Then only the series of a late
+// engine are missing, and all other series are served.
 func withScrapeDeadline(r *http.Request) (context.Context, context.CancelFunc) {
 	seconds, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || seconds <= 0 {

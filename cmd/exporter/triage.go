@@ -20,8 +20,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// statuses holds the exit status of a triage by the worst health of a model. If the triage is impossible, the status is
-// that of Unknown.
+// statuses maps the worst health of any model to the exit status of a triage. If the triage is impossible, the status
+// is that of Unknown.
 var statuses = map[triage.Health]int{triage.Healthy: 0, triage.Degraded: 1, triage.Failing: 2, triage.Unknown: 3}
 
 // triageOptions holds the flags of exporter triage.
@@ -68,7 +68,7 @@ func parseTriage(args []string, out io.Writer) (o triageOptions, asked bool, err
 	return o, false, err
 }
 
-// triageCommand reads a node twice and names where to look first.
+// triageCommand reads a node's metrics twice, and prints where to look first.
 func triageCommand(ctx context.Context, args []string, out, progress io.Writer) (status int, err error) {
 	could := statuses[triage.Unknown]
 	o, asked, err := parseTriage(args, out)
@@ -130,7 +130,8 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 	return statuses[triage.Worst(verdicts)], o.write(out, verdicts)
 }
 
-// noConnection returns why nothing answers at an address, or nil if a server with an unknown certificate answered.
+// noConnection returns the reason if a connection to an address failed. It returns nil for other errors, such as an
+// unknown certificate, because then a server answered.
 func noConnection(err error) error {
 	if failed := (*net.OpError)(nil); errors.As(err, &failed) && failed.Op == "dial" {
 		return failed
@@ -153,7 +154,7 @@ func (o triageOptions) write(out io.Writer, verdicts []triage.Verdict) error {
 	return text.Write(out, verdicts)
 }
 
-// withoutPast explains what to do when the Prometheus does not answer.
+// withoutPast adds to an error of the Prometheus what to do without it.
 func withoutPast(err error) error {
 	return fmt.Errorf("--prometheus: %w: omit this flag to compare without the day before", err)
 }
@@ -168,7 +169,7 @@ func writeVerdicts(out io.Writer, verdicts []triage.Verdict) error {
 	}{triage.Worst(verdicts), append([]triage.Verdict{}, verdicts...)})
 }
 
-// source returns the function that reads the node, and the node's name.
+// source returns the function that reads the node, and a name for what it reads.
 func (o triageOptions) source(ctx context.Context, log io.Writer) (read func(context.Context) (triage.Reading, error), name string,
 	err error,
 ) {
@@ -198,7 +199,7 @@ func (o triageOptions) source(ctx context.Context, log io.Writer) (read func(con
 	return (&server{node: n}).read, strings.Join(o.engines, ", "), nil
 }
 
-// page returns the function that reads the metrics page of a running exporter.
+// page returns a function that reads the metrics page of a running exporter.
 func (o triageOptions) page() (func(context.Context) (triage.Reading, error), error) {
 	address, err := httpclient.Address("exporter", o.exporter, "exporter.http-config")
 	if err != nil {

@@ -27,8 +27,8 @@ type judgement struct {
 // judgeAfter is how long GET /verdict waits between its readings.
 const judgeAfter = 10 * time.Second
 
-// verdict reads the node twice and answers where to look first. Requests that arrive in between get the same answer.
-// Nothing is stored.
+// verdict reads the node twice, and answers with the verdicts on where to look first. Requests that arrive between the
+// two readings get the same answer. Nothing is stored.
 func (s *server) verdict(w http.ResponseWriter, r *http.Request) {
 	j := s.judge()
 	select {
@@ -86,8 +86,8 @@ func (s *server) readTwice(ctx context.Context) ([]triage.Verdict, error) {
 	return triage.Judge(ctx, before, after, nil)
 }
 
-// compare judges with the past. It limits the time that queries of the past may take, so that enough time is left for a verdict without the
-// past.
+// compare judges the two readings, in comparison with the past. It limits the time for queries about the past, so that
+// enough time is left for a verdict without them.
 func compare(ctx context.Context, before, after triage.Reading, past triage.Past) ([]triage.Verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*judgeAfter)
 	defer cancel()
@@ -98,7 +98,7 @@ func compare(ctx context.Context, before, after triage.Reading, past triage.Past
 	return triage.Judge(ctx, before.With(scraped), after.With(scraped), past)
 }
 
-// read reads the node as a scrape would.
+// read reads the node's metrics as a scrape would.
 func (s *server) read(ctx context.Context) (triage.Reading, error) {
 	var page bytes.Buffer
 	families, engines := s.gather(ctx)
@@ -109,8 +109,8 @@ func (s *server) read(ctx context.Context) (triage.Reading, error) {
 	return triage.Parse(page.Bytes(), at)
 }
 
-// verdictOnGPUs reports for each GPU whether the GPU is fit for use, from the last judgement. Programs that act on sick
-// GPUs read this answer.
+// verdictOnGPUs reports whether each GPU is fit for use, according to the last judgement of their health. Programs that
+// act on sick GPUs read this answer.
 func (s *server) verdictOnGPUs(w http.ResponseWriter, _ *http.Request) {
 	if s.health == nil {
 		http.Error(w, "this exporter reads no GPUs, because its flags disable GPU metrics", http.StatusNotFound)

@@ -26,7 +26,7 @@ type Draw struct {
 	Class string
 	// Want lists the branches that are correct as the first suspect. It is empty for a world that needs no alert.
 	Want []rules.Branch
-	// Unserved means that the fault leaves clients without answers. No objective counts this.
+	// Unserved means that the fault leaves clients without answers, and that no objective counts their requests.
 	Unserved bool
 	Incident incident.Incident
 	Options  play.Options
@@ -38,8 +38,8 @@ func (d Draw) Quiet() bool { return len(d.Want) == 0 }
 // lasts limits the length of a play, so that a hundred plays take minutes.
 const lasts = 30 * time.Minute
 
-// lived is the age of the engines when Prometheus first reads them. The counters since then show the usual behaviour,
-// and do not count as new.
+// lived is the age of the engines when Prometheus first reads their metrics. By then, their counters show the usual
+// behaviour, and the engines do not count as newly started.
 const lived = 65 * time.Minute
 
 // New draws the world of a seed.
@@ -151,7 +151,8 @@ func byRole(r *rand.Rand, f *world.Fleet) {
 // entries returns how many replicas get the users' requests first.
 func entries(f world.Fleet) int { return cmp.Or(f.Prefills, f.Replicas) }
 
-// mix draws whether users differ. For example, there is chat beside a classifier, or agents request several answers at once.
+// mix draws whether different kinds of users share the engines. For example, a classifier runs beside chat, or agents
+// request several answers at once.
 func mix(r *rand.Rand, l *drill.Load) {
 	if r.IntN(4) == 0 {
 		l.Brief = between(r, 0.2, 0.8)
@@ -161,7 +162,8 @@ func mix(r *rand.Rand, l *drill.Load) {
 	}
 }
 
-// relabelling draws how Prometheus changes labels. It changes nothing, adds a cluster's name, or removes pods and namespaces.
+// relabelling draws how Prometheus changes labels. It may change nothing, add a cluster's name, or remove the labels
+// for pods and namespaces.
 func relabelling(r *rand.Rand) func(labels.Labels) labels.Labels {
 	return pick(r, nil, nil, nil,
 		func(l labels.Labels) labels.Labels {
@@ -172,7 +174,7 @@ func relabelling(r *rand.Rand) func(labels.Labels) labels.Labels {
 		})
 }
 
-// beside returns a harmless event at the same time.
+// beside draws a harmless event that happens near the time of the fault.
 func beside(r *rand.Rand, f world.Fleet) []incident.Fault {
 	replicas := f.Replicas
 	switch r.IntN(6) {
@@ -228,8 +230,8 @@ func mild(r *rand.Rand, replicas int) incident.Fault {
 	)}
 }
 
-// cause is one of the causes. All causes are drawn with the same probability. draw may change the fleet, and returns
-// the faults.
+// cause is a possible cause of an incident. All causes are drawn with the same probability. draw returns the faults,
+// and may change the fleet.
 type cause struct {
 	class    string
 	want     []rules.Branch
@@ -237,7 +239,7 @@ type cause struct {
 	draw     func(r *rand.Rand, f *world.Fleet) []incident.Fault
 }
 
-// hidden reports whether a cause is visible only as a slow or a dead engine.
+// hidden reports whether the exporter cannot see the cause itself, but only a slow or a dead engine.
 func (c cause) hidden(f world.Fleet, o play.Options) bool {
 	switch c.class {
 	case "unlicensed": // dcgm-exporter does not read this field by default
@@ -489,10 +491,10 @@ func quiet() []cause {
 	}
 }
 
-// at returns a change at the onset.
+// at returns a fault that changes the world at the onset.
 func at(do func(*world.World)) []incident.Fault { return []incident.Fault{{Do: do}} }
 
-// each applies a change to every replica.
+// each returns a change of the world that applies a change to every replica.
 func each(do func(*world.Replica)) func(*world.World) {
 	return func(w *world.World) {
 		for _, r := range w.Replicas {
@@ -501,7 +503,8 @@ func each(do func(*world.Replica)) func(*world.World) {
 	}
 }
 
-// some applies a change to every replica or, with the same probability, only to the first.
+// some returns a change of the world that applies a change to every replica or, with the same probability, only to the
+// first.
 func some(r *rand.Rand, do func(*world.Replica)) func(*world.World) {
 	if r.IntN(2) == 0 {
 		return each(do)
@@ -509,10 +512,10 @@ func some(r *rand.Rand, do func(*world.Replica)) func(*world.World) {
 	return func(w *world.World) { do(w.Replicas[0]) }
 }
 
-// between draws from an interval, uniformly on a logarithmic scale.
+// between draws a number from an interval, uniformly on a logarithmic scale.
 func between(r *rand.Rand, low, high float64) float64 {
 	return low * math.Pow(high/low, r.Float64())
 }
 
-// pick draws one of several.
+// pick draws one of several values.
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }

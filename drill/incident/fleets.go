@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// mixed returns a model behind six different engines. Each objective counts on the engines that report its signal.
+// mixed returns a model behind six different engines. Each objective counts only the engines that report its signal.
 func mixed() world.Fleet {
 	f := chat()
 	f.Runtimes = []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.TensorRTLLM, metrics.TGI, metrics.LlamaCpp, metrics.Dynamo}
@@ -31,7 +31,8 @@ func countedOn(runtimes map[slo.Signal][]metrics.Runtime) []slo.Objective {
 	return objectives
 }
 
-// edge returns a fleet with short chats on L40S, and with a batch limit for throughput.
+// edge returns the profile of a replica on an L40S, with short chats, and with a large batch limit that favours
+// throughput.
 func edge() drill.Profile {
 	p := drill.NewProfile("llama-3.1-8b-edge")
 	p.GPU, p.Weights, p.MaxBatch, p.Budget = drill.L40S, drill.Llama8BFP8, 512, 640
@@ -39,8 +40,8 @@ func edge() drill.Profile {
 	return p
 }
 
-// decoding returns the decode side of a model. Other engines compute the prompts. It gets four times the requests that
-// replicas without separate prefill engines serve easily, and KV caches arrive over 200 Gbit/s.
+// decoding returns the decode side of a model. Other engines compute the prompts. The fleet gets four times the
+// requests of chat, which computes its own prompts. KV caches arrive over 200 Gbit/s.
 func decoding() world.Fleet {
 	f := chat()
 	f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
@@ -88,7 +89,7 @@ func onDemand() world.Fleet {
 	})
 }
 
-// newPod is the action against an engine that hangs.
+// newPod returns the lever that replaces the pod of an engine that hangs.
 func newPod(page string) Lever {
 	return Lever{
 		page,

@@ -30,7 +30,7 @@ type Incident struct {
 	Faults []Fault
 	// Lasts is how long the drill watches after the onset.
 	Lasts time.Duration
-	// Lever is the action that ends the incident in a transcript. No other play uses it.
+	// Lever is the action that ends the incident in a transcript. Plays that only score the incident do not use it.
 	Lever Lever
 
 	// Page names the alert that must page. It is nil if no alert must page.
@@ -38,17 +38,17 @@ type Incident struct {
 	// Or names another alert that may page first, because both detect the same fault. Chance decides which of the two is
 	// earlier.
 	Or *rules.Alert
-	// Within limits how late a page may come. It is needed if the theory predicts no time, because no budget burns or no
-	// request could be sent.
+	// Within limits how late a page may come. It is needed if the theory predicts no time for the page, because no budget
+	// burns or no request can be sent.
 	Within time.Duration
 	// Cause names the alert that must name the cause, as a page or a ticket. If no alert must name the cause, Clue names
 	// the clue that must.
 	Cause *rules.Alert
 	Clue  string
-	// Shows is a regular expression for evidence of the cause, which the first page must contain. Alerts on causes may
+	// Shows is a regular expression. The first page must contain a match, as evidence of the cause. Alerts on causes may
 	// come later than the page.
 	Shows string
-	// Quiet means that a ticket is also wrong.
+	// Quiet means that the incident must not even open a ticket.
 	Quiet bool
 	// Report names the publication of the incident. It is nil for an invented incident.
 	Report *Report
@@ -65,7 +65,7 @@ type Fault struct {
 
 // Lever is an action that improves the world.
 type Lever struct {
-	// Page names the runbook that advises the action. Parts names the headings of this runbook.
+	// Page names the runbook that advises the action. Parts lists the headings under which it does so.
 	Page  string
 	Parts []string
 	// Says is the action in words.
@@ -73,7 +73,8 @@ type Lever struct {
 	Fault
 }
 
-// defaultHistory is long enough for comparisons with the day before, which leave out the last hour.
+// defaultHistory is long enough for rules that compare the present with the day before, because their "day before" ends
+// an hour ago.
 const defaultHistory = 2 * time.Hour
 
 // Names returns the alert or the clue that must name the cause, and its branch. Both are empty if no cause must be named.
@@ -97,7 +98,7 @@ func (in Incident) Ordered() []Fault {
 	return slices.SortedStableFunc(slices.Values(in.Faults), func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 }
 
-// fault returns a Fault in one line.
+// fault builds a Fault, so that the catalogue needs one line for each.
 func fault(at time.Duration, do func(w *world.World)) Fault { return Fault{at, do} }
 
 // every applies a change to each replica.
@@ -122,7 +123,7 @@ func chat() world.Fleet {
 	return world.Fleet{Profile: p, Runtimes: []metrics.Runtime{metrics.VLLM}, Replicas: 4}
 }
 
-// with changes a fleet.
+// with returns a fleet after a change.
 func with(f world.Fleet, change func(f *world.Fleet)) world.Fleet {
 	change(&f)
 	return f

@@ -27,7 +27,7 @@ func burst() []Fault {
 	}
 }
 
-// demandGrows are incidents of more or other requests.
+// demandGrows are incidents in which requests become more numerous or different.
 func demandGrows() []Incident {
 	return []Incident{
 		{
@@ -143,7 +143,7 @@ func cachesFail() []Incident {
 	}
 }
 
-// loadMeetsLimits are incidents of limits, of many engines and of releases.
+// loadMeetsLimits are incidents in which engines reach their limits, incidents of several engines, and bad releases.
 func loadMeetsLimits() []Incident {
 	return []Incident{
 		{
@@ -240,7 +240,7 @@ func enginesHang() []Incident {
 	}
 }
 
-// gatewaysFail are incidents between clients and engines.
+// gatewaysFail are incidents of gateways, which are between clients and engines.
 func gatewaysFail() []Incident {
 	return []Incident{
 		{
@@ -293,7 +293,7 @@ func gatewaysFail() []Incident {
 	}
 }
 
-// hostsStarve are incidents of one long step, and of a host with too little CPU time.
+// hostsStarve are incidents of hosts with too little CPU time, and of an engine that is busy with one long step.
 func hostsStarve() []Incident {
 	return []Incident{
 		{

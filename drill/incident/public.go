@@ -13,15 +13,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Report describes a published report of an incident that the drill replays.
+// Report describes the publication about a real incident that the drill replays.
 type Report struct {
 	// Source is the place of publication. It is an address, or a text that begins with a repository on GitHub.
 	Source string
-	// Said has the reported numbers. Assumed has the additions and simplifications of the play.
+	// Said has the numbers from the report. Assumed lists what the play adds or simplifies.
 	Said, Assumed string
 	// Noticed is how long after the onset people noticed the incident. It is zero if the source does not state this.
 	Noticed time.Duration
-	// Sign returns series as soon as a scrape shows the incident.
+	// Sign is a query. It returns series as soon as a scrape shows the incident.
 	Sign string
 	// Missed explains why no alert reports the incident.
 	Missed string
@@ -45,7 +45,7 @@ func Public() []Incident {
 	return incidents
 }
 
-// hang stops one engine, and applies a further change to it.
+// hang returns a fault that stops one engine, and that applies a further change to this engine.
 func hang(do func(e *drill.Engine)) []Fault {
 	return []Fault{fault(0, one(1, func(r *world.Replica) {
 		r.Engine.Wedged = true
@@ -376,7 +376,7 @@ func publicGateways() []Incident {
 	}
 }
 
-// publicEngines are incidents of slow engines.
+// publicEngines are incidents of engines that get slow or leak memory.
 func publicEngines() []Incident {
 	return []Incident{
 		{
@@ -578,7 +578,8 @@ func available() []slo.Objective {
 	return slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() })
 }
 
-// broken stops a replica with its GPU's XID. It also reports XID 45 for each of the GPU's processes.
+// broken returns a change that stops a replica, and that reports an XID of the replica's GPU. The GPU also reports XID
+// 45 for each of its processes.
 func broken(i, xid int) func(*world.World) {
 	return one(i, func(r *world.Replica) {
 		r.GPU.Report(xid, 45, 45, 45)

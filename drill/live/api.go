@@ -44,8 +44,8 @@ func (p *Prometheus) handler(address string) http.Handler {
 	return router
 }
 
-// api names the arguments of the API's constructor. Prometheus' web package takes most of these arguments by name, but
-// it also serves web pages that are not in its module, and profiles of the drill.
+// api calls the constructor of Prometheus' API with named arguments, for readability. Prometheus' web package would be
+// simpler to use, but it also serves web pages that its module lacks, and profiles of the drill.
 func (p *Prometheus) api(address string) *api.API {
 	db := p.store.DB()
 	var ( // the API cannot write or administer
@@ -93,8 +93,8 @@ func (p *Prometheus) api(address string) *api.API {
 	)
 }
 
-// version returns the release of the embedded Prometheus, because clients choose features by release. Release 3.15.0 is
-// the Go module v0.315.0.
+// version returns the release of the embedded Prometheus. The API reports it, because clients choose features by
+// release. Release 3.15.0 is the Go module v0.315.0.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -108,7 +108,8 @@ func version() string {
 	return ""
 }
 
-// noAlertmanager reports to the API that alerts go to no server, because the drill itself routes alerts.
+// noAlertmanager makes the API report that Prometheus sends alerts to no Alertmanager, because the drill itself routes
+// alerts.
 type noAlertmanager struct{}
 
 func (noAlertmanager) Alertmanagers() []*url.URL        { return nil }

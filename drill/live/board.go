@@ -41,13 +41,13 @@ var (
 	boardPage = template.Must(template.New("board").Parse(boardHTML))
 )
 
-// Boards is the path of the dashboards that a browser shows without Grafana.
+// Boards is the path of the dashboards that need no Grafana, only a browser.
 const Boards = "/boards/"
 
-// ranges are the time ranges for readers. The demo has a day of history.
+// ranges are the time ranges that readers can choose. The longest is a day, because the demo has a day of history.
 var ranges = []string{"15m", "1h", "6h", "1d"}
 
-// boards serves the dashboards as web pages, drawn from the answers of the storage.
+// boards serves the dashboards as web pages. It draws them from the results of queries on the storage.
 type boards struct {
 	store *rulesim.Sim
 	// style has the addresses of runbooks. node is the address of the node page.
@@ -100,7 +100,8 @@ type row struct {
 	Panels []drawn
 }
 
-// drawn is a panel with its content. The content is an error, a text if there is no data, or the content of the panel's kind.
+// drawn is a panel with its content, which depends on the panel's kind. Instead of the content, it may have an error,
+// or a text that explains why there is no data.
 type drawn struct {
 	dashboards.Panel
 	ID, Error, Empty, Runbook string
@@ -114,7 +115,7 @@ type drawn struct {
 
 type stat struct{ Class, Value, Name string }
 
-// states is one row of a state timeline. Now is the state at its end.
+// states is one row of a state timeline. Now is the state at the end of the time range.
 type states struct {
 	Name, Now string
 	Cells     []cell
@@ -154,7 +155,7 @@ func (s boards) page(b dashboards.Board, back time.Duration, now time.Time) page
 	return p
 }
 
-// view is the drawn time range.
+// view is the time range that a dashboard shows.
 type view struct {
 	dashboards.View
 	from, to time.Time
@@ -165,7 +166,7 @@ func (v view) x(at int64) float64 {
 	return 1000 * float64(at-v.from.UnixMilli()) / float64(v.Range.Milliseconds())
 }
 
-// line is the data of one series of a query, over the range or at its end.
+// line has one series from the result of a query. The samples are from the whole time range, or only from its end.
 type line struct {
 	promql.Series
 	query dashboards.Query
@@ -244,7 +245,7 @@ func (s boards) draw(d *drawn, b dashboards.Board, v view) (err error) {
 	return nil
 }
 
-// said formats a value of a panel: the name of a state, or a quantity.
+// said formats a value of a panel: as the name of a state, or as a quantity.
 func said(p dashboards.Panel, v float64) string {
 	for _, s := range p.States {
 		if float64(s.Value) == v {
@@ -254,8 +255,8 @@ func said(p dashboards.Panel, v float64) string {
 	return write(v, p.Unit)
 }
 
-// class returns the class of a value by the step that the value has reached. The last colours of a panel are the urgent
-// colours.
+// class returns the CSS class for a value. It depends on the highest step of the panel that the value has reached. The
+// last colours of a panel are the urgent colours.
 func class(p dashboards.Panel, v float64) string {
 	reached := p.Steps[0]
 	for _, s := range p.Steps[1:] {
@@ -269,7 +270,8 @@ func class(p dashboards.Panel, v float64) string {
 	return map[string]string{dashboards.Vermilion: "bad", dashboards.Orange: "look"}[reached.Colour]
 }
 
-// table returns the columns that a panel names, or all labels.
+// table returns the table of a panel. Its columns are those that the panel names, or all labels if the panel names
+// none.
 func (s boards) table(p dashboards.Panel, all []line, now time.Time) *listing {
 	columns := p.Columns
 	if columns == nil {
@@ -329,14 +331,15 @@ func (s boards) table(p dashboards.Panel, all []line, now time.Time) *listing {
 	return t
 }
 
-// narrows reports whether a row has all labels of a series.
+// narrows reports whether a row has all labels of a series, and perhaps more.
 func narrows(row, series labels.Labels) bool {
 	all := true
 	series.Range(func(l labels.Label) { all = all && row.Get(l.Name) == l.Value })
 	return all
 }
 
-// legend writes the labels of a series into the name of a line. It leaves out missing labels.
+// legend returns the name of a line: it replaces the placeholders in a format by the labels of the series. Missing
+// labels are left out.
 func legend(format string, of labels.Labels) string {
 	return strings.Join(strings.Fields(place.ReplaceAllStringFunc(format, func(p string) string {
 		name := strings.Trim(p, "{}")

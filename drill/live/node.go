@@ -121,7 +121,7 @@ func (n *Node) configure() error {
 
 func (n *Node) file(name string) string { return filepath.Join(n.options.Dir, name) }
 
-// gpus builds the NVML library and the files in which the kernel shows the GPUs.
+// gpus builds the fake NVML library, and the files in which a kernel would show the GPUs.
 func (n *Node) gpus() (*fakenvml.State, error) {
 	library, err := fakenvml.Build(n.options.Dir)
 	if err != nil {
@@ -165,7 +165,8 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// History plays the time up to the present. If the world lacks GPU series, they come from the exporter, which runs for a moment.
+// History plays the time up to the present. The GPU series that the world lacks come from the metrics page of the real
+// exporter, which History starts briefly.
 func (n *Node) History(ctx context.Context, done func(share float64)) error {
 	if n.WithoutGPUs == nil {
 		page, err := n.page(ctx)
@@ -177,8 +178,8 @@ func (n *Node) History(ctx context.Context, done func(share float64)) error {
 	return n.Play.History(ctx, done)
 }
 
-// page starts the exporter. It returns the exporter's metrics page as soon as the page covers one second of all GPUs
-// and their processes.
+// page starts the exporter, and returns the exporter's metrics page. Before that, it waits until the page covers one
+// second of all GPUs and their processes.
 func (n *Node) page(ctx context.Context) (string, error) {
 	if err := n.start(); err != nil {
 		return "", err
@@ -274,7 +275,7 @@ func (n *Node) Source() Source {
 	}
 }
 
-// Close stops the node. Run must have returned before.
+// Close stops the node. Call it only after Run has returned.
 func (n *Node) Close() error {
 	if n.process != nil {
 		n.stop()

@@ -35,12 +35,12 @@ type Play struct {
 	records int // number of records written to the kernel log so far
 }
 
-// surroundings holds the addresses and files that a Play uses.
+// surroundings has the addresses, files and settings that a Play uses.
 type surroundings struct {
 	// engines lists the addresses, host:port, that will serve the replicas' engines.
 	engines []string
-	// gpus is the node's NVML, with a GPU for each replica, or nil. kmsg is the file that replaces the kernel log, from
-	// which XIDs come.
+	// gpus is the node's NVML, with a GPU for each replica, or nil. kmsg is the file that replaces the kernel log. The
+	// exporter reads XIDs from it.
 	gpus *fakenvml.State
 	kmsg string
 	// prometheus is the address of the Prometheus that answers the queries of runbooks, or empty.
@@ -107,7 +107,7 @@ func (p *Play) Heal(undo func(*world.World)) {
 	undo(p.past.World)
 }
 
-// Advance runs the world until a time, faults included.
+// Advance runs the world until a time. It also applies the faults that are due by then.
 func (p *Play) Advance(now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,7 +162,7 @@ func (p *Play) log(g *world.GPU, xids []world.XID) error {
 	return nil
 }
 
-// Engine returns the HTTP side that a replica's engine serves now, or nil while its port is closed.
+// Engine returns the handler of a replica's HTTP server, or nil while the engine's port is closed.
 func (p *Play) Engine(replica int) http.Handler {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,14 +175,14 @@ func (p *Play) Runtime(replica int) metrics.Runtime { return p.past.World.Replic
 // Objectives returns the objectives of the exporter's configuration.
 func (p *Play) Objectives() []slo.Objective { return p.Incident.Fleet.Configured() }
 
-// ExporterDown reports whether the exporter must not answer now.
+// ExporterDown reports whether the world currently requires that the exporter is down.
 func (p *Play) ExporterDown() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.past.World.ExporterDown
 }
 
-// Notify takes the alerts that fire at a time and returns Alertmanager's messages up to that time.
+// Notify passes the alerts that fire at a time to Alertmanager, and returns Alertmanager's new messages.
 func (p *Play) Notify(now time.Time, firing []rulesim.Alert) ([]play.Notification, error) {
 	err := p.past.Alertmanager.Receive(now, firing)
 	return p.past.Alertmanager.Take(), err

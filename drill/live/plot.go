@@ -20,7 +20,7 @@ type plot struct {
 	Cells []cell
 }
 
-// drawnLine is a line of a plot, and of the table below the plot.
+// drawnLine is a line of a plot, with its row in the table below the plot.
 type drawnLine struct {
 	Name, Colour, Path, Last, Most string
 	Limit                          bool
@@ -89,7 +89,8 @@ func lines(p dashboards.Panel, all []line, v view) *plot {
 	return out
 }
 
-// heatmap draws how many observations each bucket has. The lowest bound comes first.
+// heatmap draws how many observations each bucket of a histogram has over time. The bucket with the lowest bound comes
+// first.
 func heatmap(p dashboards.Panel, all []line, v view) *plot {
 	slices.SortFunc(all, func(a, b line) int { return cmp.Compare(bound(a), bound(b)) })
 	counts, most := make([]map[int64]float64, len(all)), 0.0
@@ -165,7 +166,7 @@ func (v view) axis() []string {
 	return []string{v.from.Format("15:04"), v.from.Add(v.Range / 2).Format("15:04"), v.to.Format("15:04")}
 }
 
-// nice returns the next larger 1, 2 or 5 times a power of ten, and 1 for 0.
+// nice rounds up to 1, 2 or 5 times a power of ten, for the scale of an axis. For 0, it returns 1.
 func nice(v float64) float64 {
 	if v <= 0 {
 		return 1
@@ -179,7 +180,7 @@ func nice(v float64) float64 {
 	return 10 * unit
 }
 
-// prefix names a multiple of a unit, for values that are at least from.
+// prefix names a multiple of a unit. It is used for values of at least from.
 type prefix struct {
 	from, of float64
 	name     string
@@ -189,7 +190,8 @@ var (
 	decimal = []prefix{{1e12, 1e12, "T"}, {1e9, 1e9, "G"}, {1e6, 1e6, "M"}, {1e3, 1e3, "k"}, {0, 1, ""}}
 	binary  = []prefix{{1 << 40, 1 << 40, "Ti"}, {1 << 30, 1 << 30, "Gi"}, {1 << 20, 1 << 20, "Mi"}, {1 << 10, 1 << 10, "Ki"}, {0, 1, ""}}
 	times   = []prefix{{86400, 86400, " d"}, {3600, 3600, " h"}, {60, 60, " min"}, {1, 1, " s"}, {1e-3, 1e-3, " ms"}, {0, 1e-6, " µs"}}
-	// units lists Grafana's units of numbers with a suffix. A suffix without a leading space takes the prefix.
+	// units maps names of units in Grafana to their prefixes and suffixes. If a suffix has no leading space, the prefix is
+	// directly before it.
 	units = map[string]struct {
 		prefixes []prefix
 		suffix   string
@@ -200,7 +202,7 @@ var (
 	}
 )
 
-// write writes a quantity in one of Grafana's units, with three digits.
+// write formats a quantity in one of Grafana's units, with three digits.
 func write(v float64, unit string) string {
 	u := units[unit]
 	if suffix, found := strings.CutPrefix(unit, "count:"); found {

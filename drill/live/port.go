@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// port is the address of an engine. It is open only while the engine answers.
+// port is the TCP port of an engine. It is open only while the engine answers.
 type port struct {
 	address string
 	page    func() http.Handler // nil while the engine is down

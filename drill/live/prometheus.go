@@ -27,7 +27,7 @@ import (
 	ours "github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// settings configure the embedded Prometheus. Frequent scrapes make changes visible quickly.
+// settings is the configuration of the embedded Prometheus. Frequent scrapes make changes visible quickly.
 const settings = `global:
   scrape_interval: 5s
   scrape_timeout: 4s
@@ -51,12 +51,12 @@ type Prometheus struct {
 
 // Source holds the inputs of a Prometheus.
 type Source struct {
-	// Exporter is the address of the exporter. Instance is its label.
+	// Exporter is the address of the exporter. Instance is the instance label of the exporter's series.
 	Exporter, Instance string
-	// RuleFile has the rules in Prometheus' format. Style has the addresses in these rules.
+	// RuleFile has the rules in Prometheus' format. Style has the addresses to which these rules link.
 	RuleFile []byte
 	Style    ours.Style
-	// Store appends the exporter's samples to the storage.
+	// Store has the storage, to which the exporter's samples are appended.
 	Store *rulesim.Sim
 }
 

@@ -31,7 +31,7 @@ var queryPage = template.Must(template.New("query").Parse(`<h1>Query</h1>
 <p><a href="/">The dashboards</a></p>
 `))
 
-// answered is the data of the web page.
+// answered is the content of the query page: an expression, with its result or an error.
 type answered struct {
 	Expr, Says, Error string
 	Lines             []struct{ Series, Value string }

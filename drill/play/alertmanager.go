@@ -20,11 +20,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Alertmanager runs Alertmanager in virtual time with the generated configuration. Parsing, the routing tree, its options, and the matchers
-// of inhibition are Alertmanager's own code. Alertmanager's dispatcher and inhibitor follow the machine's clock, so this code replaces
-// them. It lets groups wait, flushes them at their interval, and compares labels that must be equal. It also decides whether a flush has
-// news. TestDispatcher compares it with Alertmanager's code. Alertmanager's own templates render the messages. Silences, mute times,
-// clustering and delivery are not simulated.
+// Alertmanager runs Alertmanager in virtual time with the generated configuration. Parsing, the routing tree, its
+// options, and the matchers of inhibition are Alertmanager's own code. Alertmanager's dispatcher and inhibitor follow
+// the machine's clock, so this code replaces them. This code delays the first notification of a group, flushes groups
+// at their interval, and compares labels that must be equal. It also decides whether a flush needs a notification.
+// TestDispatcher compares it with Alertmanager's code. Alertmanager's own templates render the messages. Silences, mute
+// times, clustering and delivery are not simulated.
 type Alertmanager struct {
 	words  *template.Template
 	route  *dispatch.Route
@@ -35,7 +36,7 @@ type Alertmanager struct {
 	sent   []Notification   // not yet returned by Take
 }
 
-// alert has Alertmanager's data of a firing alert.
+// alert is a firing alert in Alertmanager's data types.
 type alert struct {
 	labels, annotations model.LabelSet
 	began               time.Time
@@ -48,14 +49,14 @@ type group struct {
 	alerts map[model.Fingerprint]member
 }
 
-// member is an alert of a group. It is firing, or has been resolved since the last flush.
+// member is an alert of a group. The alert is firing, or has been resolved since the last flush.
 type member struct {
 	alert
 	fires bool
 	ended time.Time // when the alert stopped firing
 }
 
-// entry holds the part of a group's last notification that Alertmanager remembers.
+// entry has what Alertmanager remembers of a group's last notification.
 type entry struct {
 	firing, resolved map[model.Fingerprint]bool
 	at               time.Time
@@ -112,7 +113,7 @@ func NewAlertmanager(alerts []*rules.Alert, style rules.Style) (*Alertmanager, e
 	return a, nil
 }
 
-// Receive takes the alerts that fire after an evaluation.
+// Receive updates the groups with the alerts that fire after an evaluation.
 func (a *Alertmanager) Receive(now time.Time, firing []rulesim.Alert) error {
 	if err := a.Run(now); err != nil {
 		return err
@@ -153,8 +154,8 @@ func (a *Alertmanager) Receive(now time.Time, firing []rulesim.Alert) error {
 	return nil
 }
 
-// Run flushes the groups that are due before a time. If a flush is due exactly at this time, it waits for the alerts of
-// this time.
+// Run flushes the groups that are due before a time. A flush that is due exactly at this time waits until Receive has
+// added the alerts of this time.
 func (a *Alertmanager) Run(now time.Time) error {
 	for _, key := range slices.Sorted(maps.Keys(a.groups)) {
 		g := a.groups[key]
@@ -172,7 +173,7 @@ func (a *Alertmanager) Run(now time.Time) error {
 	return nil
 }
 
-// notify sends the group if it has news since the last notification (notify.DedupStage).
+// notify sends a notification about a group, if the group has changed enough since the last one (notify.DedupStage).
 func (a *Alertmanager) notify(key string, g *group) error {
 	now := entry{map[model.Fingerprint]bool{}, map[model.Fingerprint]bool{}, g.flush}
 	n := Notification{At: g.flush, Receiver: g.route.RouteOpts.Receiver, Group: key}

@@ -33,8 +33,8 @@ const Instance = "gpu-node-1:9844"
 // otherTarget is another target of Prometheus on the simulated node.
 const otherTarget = "gpu-node-1:9100"
 
-// exporter runs the exporter of the simulated node. Its collectors of engines and probes are the real collectors.
-// GPU.Emit writes the series of GPUs.
+// exporter is the exporter of the simulated node. The collectors for engines and probes are the real ones. GPU.Emit
+// writes the series of the GPUs.
 type exporter struct {
 	world  *world.World
 	engine *engine.Collector
@@ -70,7 +70,7 @@ func newExporter(w *world.World, o Options) (*exporter, error) {
 	return e, e.start()
 }
 
-// start starts the process without any memory.
+// start starts the exporter's process, which remembers nothing of a previous process.
 func (e *exporter) start() (err error) {
 	e.mismatched = e.world.Mismatched
 	stopped := func(w health.Workload) bool {
@@ -121,7 +121,7 @@ func (e *exporter) computing(server string) (share float64, known bool) {
 	return 0, false
 }
 
-// discover sets the exporter's targets to the existing pods.
+// discover replaces the exporter's targets by the pods that exist now.
 func (e *exporter) discover() (err error) {
 	var found []engine.TargetConfig
 	for _, r := range e.world.Replicas {
@@ -208,7 +208,7 @@ func (e *exporter) scrape(emit rulesim.Emit) error {
 	return nil
 }
 
-// probed adds the series of probes.
+// probed adds the series of probes to the text of the scrape.
 func (e *exporter) probed() error {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(e.probes); err != nil {
@@ -313,7 +313,7 @@ func (e *exporter) nvml(put world.Put) {
 	}
 }
 
-// served writes the series of a collector.
+// served gathers the series of a collector, and writes each with put.
 func served(c prometheus.Collector, put world.Put) error {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(c); err != nil {

@@ -31,12 +31,14 @@ type Options struct {
 	Seed uint64
 	// Groups holds the rules. Default: Rules().
 	Groups []rules.Group
-	// Style is the style of the rules and the messages. If there is no address, dashboards are at grafana.example and
+	// Style is the style of the rules and the messages. If it has no addresses, dashboards are at grafana.example and
 	// runbooks at llm.example.
 	Style rules.Style
-	// Relabel is the scrape's relabelling. If a series then has no labels, it is dropped. nil changes nothing.
+	// Relabel changes the labels of each scraped series. If it returns no labels, the series is dropped. nil changes
+	// nothing.
 	Relabel func(labels.Labels) labels.Labels
-	// DCGM lists additional fields of the node's dcgm-exporter, if the exporter reads GPUs from it. It is nil if the exporter reads NVML.
+	// DCGM makes the exporter read GPUs from a dcgm-exporter. It lists the fields in addition to dcgm-exporter's default
+	// list. nil makes the exporter read NVML.
 	DCGM []string
 	// WithoutGPUs leaves out the series of GPUs.
 	WithoutGPUs bool
@@ -113,7 +115,7 @@ func New(in incident.Incident, o Options) (*Play, error) {
 // Close removes the stored series.
 func (p *Play) Close() error { return p.Prometheus.Close() }
 
-// remember stores the series that Prometheus recorded on the days before.
+// remember stores the NVLink errors that Prometheus recorded on the days before the history.
 func (p *Play) remember() error {
 	g := p.World.Replicas[0].GPU
 	link := labelled(metrics.RecordedLinkErrors, []string{"", Instance, g.UUID, strconv.Itoa(g.Index), world.FirstLink})
@@ -167,8 +169,9 @@ func (p *Play) Faults() []incident.Fault {
 	return all
 }
 
-// Through plays from one time to another. Both times count from the epoch of the world, like the times of the faults. After each scrape, it
-// calls each, unless each is nil. It evaluates the rules for many scrapes at once, which is many times faster than Step.
+// Through plays from one time to another. Both times count from the epoch of the world, like the times of the faults.
+// After each scrape, it calls the function each, unless this function is nil. Through evaluates the rules for many
+// scrapes at once, which is many times faster than Step.
 func (p *Play) Through(ctx context.Context, from, until time.Duration, faults []incident.Fault, each func(at time.Duration) error) error {
 	firing := map[time.Time][]rulesim.Alert{}
 	p.Prometheus.OnAlert = func(at time.Time, a rulesim.Alert) { firing[at] = append(firing[at], a) }
@@ -217,7 +220,7 @@ func (p *Play) Through(ctx context.Context, from, until time.Duration, faults []
 // atOnce is the number of scrapes after which Through evaluates the rules.
 const atOnce = 240
 
-// Step advances to a time. It scrapes if a scrape is due, and evaluates the rules that are due.
+// Step advances the world to a time. It scrapes if a scrape is due, and evaluates the rules that are due.
 func (p *Play) Step(t time.Duration) error {
 	if err := p.read(t); err != nil {
 		return err
@@ -225,7 +228,7 @@ func (p *Play) Step(t time.Duration) error {
 	return p.Prometheus.Eval(p.World.At(t))
 }
 
-// read advances to a time, and scrapes if a scrape is due.
+// read advances the world to a time, and scrapes if a scrape is due.
 func (p *Play) read(t time.Duration) error {
 	p.World.Advance(t)
 	if t%p.scrape != 0 {
@@ -236,8 +239,8 @@ func (p *Play) read(t time.Duration) error {
 	return cmp.Or(err, failed)
 }
 
-// Also adds GPU series to every later scrape. A real exporter's metrics page has these series, but the world lacks
-// them. Values that depend on the load change with the load. All other values stay unchanged.
+// Also adds the GPU series of a real exporter's metrics page to every later scrape, if the world lacks them. Values
+// that depend on the load follow the world's load. All other values stay as on the page.
 func (p *Play) Also(page string) {
 	for line := range strings.Lines(page) {
 		if strings.HasPrefix(line, "llm_gpu_") {

@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// Reading returns the last scrape of the simulated Prometheus before a time. A reader would have found these metrics on
-// the node.
+// Reading returns the last scrape of the simulated Prometheus before a time. A person would have seen these metrics on
+// the node's metrics page.
 func (p *Play) Reading(at time.Time) (triage.Reading, error) {
 	all, err := p.Prometheus.Query(`{__name__=~"llm_.+",job!=""}`, at)
 	return triage.Reading{At: at, Series: all}, err

@@ -80,7 +80,7 @@ func lines(b *strings.Builder, t Trace, p *Plot) {
 	}
 }
 
-// unbroken cuts a line where values are missing.
+// unbroken splits a line into parts at the places where values are missing.
 func unbroken(line []Point) (parts [][]Point) {
 	for i, q := range line {
 		if i == 0 || q.At-line[i-1].At > rules.Interval {
@@ -91,7 +91,7 @@ func unbroken(line []Point) (parts [][]Point) {
 	return parts
 }
 
-// times draws the onset, and the minutes below the plot.
+// times draws a line at the onset, and the labels of the time axis below the plot.
 func times(b *strings.Builder, from, to time.Duration, width, height float64) {
 	onset := x(0, from, to, width)
 	fmt.Fprintf(b, `<line class="onset" x1="%.1f" x2="%.1f" y1="0" y2="%.0f"/>`, onset, onset, height)
@@ -104,7 +104,7 @@ func times(b *strings.Builder, from, to time.Duration, width, height float64) {
 	}
 }
 
-// bars renders when each alert fired.
+// bars renders the bars that show when each alert fired.
 func bars(t Trace) template.HTML {
 	n := len(t.alerts())
 	if n == 0 {
@@ -149,7 +149,7 @@ func alertBars(b *strings.Builder, t Trace) {
 // span returns the time range of the plots.
 func (t Trace) span() (from, to time.Duration) { return -before, t.Incident.Lasts }
 
-// x returns the abscissa of a time in pixels.
+// x returns the horizontal position of a time, in pixels.
 func x(at, from, to time.Duration, width float64) float64 {
 	return width * float64(at-from) / float64(to-from)
 }

@@ -8,13 +8,14 @@ import (
 	"strings"
 )
 
-// whole names the incidents whose messages are in pages.md. There is one incident for each kind of answer.
+// whole names the incidents whose messages are in pages.md. It has one incident for each kind of answer that a message
+// gives.
 var whole = []string{
 	"traffic-burst", "batch-knee", "kv-thrash", "runaway-generation", "bad-release", "wedged-engine", "dead-gateway", "model-down",
 	"thermal-throttle", "nvlink-wear",
 }
 
-// WritePages writes the first messages of some incidents, in the form for their receivers.
+// WritePages writes the first message of each incident in whole, as the receiver gets it.
 func WritePages(out io.Writer, traces []Trace) error {
 	var b strings.Builder
 	for _, t := range traces {
@@ -26,7 +27,7 @@ func WritePages(out io.Writer, traces []Trace) error {
 	return err
 }
 
-// WriteMessages writes the first message of each incident, in the form for its receiver.
+// WriteMessages writes the first message of each incident, as the receiver gets it.
 func WriteMessages(out io.Writer, traces []Trace) error {
 	for _, t := range traces {
 		if len(t.Sent) == 0 {

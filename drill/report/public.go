@@ -42,7 +42,7 @@ func WritePublic(out io.Writer, traces []Trace) error {
 	return csv.NewWriter(out).WriteAll(rows)
 }
 
-// runbook returns the runbook of an alert or a clue.
+// runbook returns the name of the runbook for an alert or a clue.
 func runbook(cause string) string {
 	for _, c := range rules.Clues() {
 		if c.Name == cause {
@@ -52,10 +52,10 @@ func runbook(cause string) string {
 	return cause
 }
 
-// thread matches the name of a repository and the numbers of its threads.
+// thread matches the name of a repository, and the number of the thread that follows.
 var thread = regexp.MustCompile(`([\w.-]+/[\w.-]+) (\d+)`)
 
-// linked returns a source with the address of the first thread of each repository.
+// linked returns a source in which the address of a thread replaces each repository and its first thread number.
 func linked(source string) string {
 	return thread.ReplaceAllString(source, "https://github.com/$1/issues/$2")
 }

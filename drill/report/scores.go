@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// WriteScores writes the scores of incidents over several seeds as CSV. Each incident has one row. If a time depends on
-// the seed, it becomes a range. Scores of one incident must be adjacent.
+// WriteScores writes scores as CSV, with one row for each incident. If a time differs between the seeds of an incident,
+// the row has the range. Scores of one incident must be adjacent.
 func WriteScores(out io.Writer, scores []score.Score) error {
 	rows := [][]string{{
 		"incident", "paged by", "after", "later than theory", "cause", "after", "in page", "pages", "updates", "tickets",
@@ -28,7 +28,7 @@ func WriteScores(out io.Writer, scores []score.Score) error {
 	return csv.NewWriter(out).WriteAll(rows)
 }
 
-// row returns the scores of one incident.
+// row returns the CSV row of one incident.
 func row(scores []score.Score) []string {
 	paged := func(s score.Score) bool { return len(s.PagedBy) > 0 }
 	return []string{
@@ -48,7 +48,7 @@ func row(scores []score.Score) []string {
 	}
 }
 
-// each returns the distinct values of the scores.
+// each returns the distinct values that a function has over the scores.
 func each(scores []score.Score, of func(score.Score) string) string {
 	var values []string
 	for _, s := range scores {
@@ -60,7 +60,7 @@ func each(scores []score.Score, of func(score.Score) string) string {
 	return strings.Join(values, ", ")
 }
 
-// between returns the range of a time over the scores that have this time.
+// between returns the range of a time over all scores that have this time.
 func between(scores []score.Score, has func(score.Score) bool, of func(score.Score) score.Span) string {
 	var times []score.Span
 	for _, s := range scores {

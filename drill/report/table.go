@@ -29,7 +29,7 @@ func WriteTable(out io.Writer, scores []score.Score) error {
 	return err
 }
 
-// short joins names of alerts without their prefix. It returns "-" if there is none.
+// short joins the names of alerts, without the prefix LLM. It returns "-" if there are no names.
 func short(alerts ...string) string {
 	if text := strings.ReplaceAll(strings.Join(alerts, " "), "LLM", ""); text != "" {
 		return text

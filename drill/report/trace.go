@@ -1,4 +1,5 @@
-// Package report writes the course and the scores of incidents, as a table, as Markdown, and as a web page with plots.
+// Package report writes what happened in incidents, with their scores, as a table, as Markdown, and as a web page with
+// plots.
 package report
 
 import (
@@ -56,7 +57,7 @@ var signals = []struct{ title, query, by string }{
 		`{severity="corrected",lifetime="volatile"}[1m]))`, metrics.LabelGPU},
 }
 
-// before is how long before the onset plots begin.
+// before is the part of a plot before the onset.
 const before = 15 * time.Minute
 
 // New scores a played incident, and reads its plots from the samples that Prometheus stored. Plots without a change are
@@ -96,7 +97,7 @@ func (p *Plot) moves() bool {
 	return false
 }
 
-// firings joins the evaluations at which an alert fired into bars.
+// firings joins successive evaluations at which an alert fired into one bar.
 func firings(name string, firing []time.Duration, step time.Duration) (bs []Bar) {
 	for _, t := range firing {
 		if n := len(bs); n > 0 && t <= bs[n-1].To {

@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// Answer is the branch that a page or a triage named. It also states whether the branch is right.
+// Answer is the branch that a page or a triage named, with the judgement whether it is right.
 type Answer struct {
 	Branch rules.Branch `json:"branch"`
 	Right  bool         `json:"right"`
@@ -74,7 +74,7 @@ func OfDrawn(d draw.Draw, p *play.Play, shown io.Writer) (s Drawn, err error) {
 	return s, err
 }
 
-// answer runs a triage.
+// answer runs a triage, and judges the branch that it names.
 func answer(want []rules.Branch, before, after triage.Reading, past triage.Past, shown io.Writer) (a Answer, err error) {
 	verdicts, err := triage.Judge(context.Background(), before, after, past)
 	if err != nil {
@@ -98,7 +98,7 @@ func answer(want []rules.Branch, before, after triage.Reading, past triage.Past,
 	return a, nil
 }
 
-// since returns the first messages to a receiver after the onset.
+// since returns the notifications to a receiver after the onset, without updates of earlier notifications.
 func since(p *play.Play, receiver string) []play.Notification {
 	return slices.DeleteFunc(to(p, receiver), func(n play.Notification) bool { return n.Update || n.At.Before(p.World.At(p.Onset)) })
 }

@@ -1,5 +1,5 @@
-// Package score judges a played incident. It compares the messages on a person's phone with the time when theory
-// requires a page, and lists the problems.
+// Package score judges a played incident. It compares the messages to the person on call with the theory, which
+// predicts when a page is due. It lists the problems.
 package score
 
 import (
@@ -111,10 +111,11 @@ func (s *Score) judgeCalm(firing map[string][]time.Duration) {
 	}
 }
 
-// late finds the threshold and the mean in a title such as "longer than 10s (mean 12s".
+// late matches the threshold and the mean in the title of a message, such as "longer than 10s (mean 12s".
 var late = regexp.MustCompile(`(?:longer than|exceed) (\S+) \(mean ([^,]+),`)
 
-// contradicts reports whether a title has a mean that a reader cannot believe. The mean is then below the threshold that most events miss.
+// contradicts reports whether a title contradicts itself: it claims that events miss a threshold, but shows a mean
+// below this threshold.
 func contradicts(title string) bool {
 	m := late.FindStringSubmatch(title)
 	if m == nil {
@@ -146,7 +147,7 @@ func (s *Score) judgeMessages(p *play.Play, pages []play.Notification) {
 	}
 }
 
-// judgePage adds the problems of the pages, or of missing pages. burns means that a page was due.
+// judgePage adds a problem for each wrong, late or missing page. burns means that a page was due.
 func (s *Score) judgePage(in incident.Incident, burns bool) {
 	if in.Page == nil {
 		if s.Pages > 0 {
@@ -177,7 +178,7 @@ func (s *Score) judgePage(in incident.Incident, burns bool) {
 	}
 }
 
-// judgeReport compares the messages and their times with the time when people noticed the published incident.
+// judgeReport compares the times of the messages with the time when people noticed the published incident.
 func (s *Score) judgeReport(p *play.Play) {
 	r := p.Incident.Report
 	for at := time.Duration(0); r.Sign != "" && s.Sign == 0; at += play.ScrapeInterval {
@@ -206,8 +207,8 @@ func (s *Score) judgeReport(p *play.Play) {
 	}
 }
 
-// judgeCause adds the problems of the named cause, and of the branch that the first page names. instead means that an
-// unexpected alert paged, and leads to another branch.
+// judgeCause adds a problem if no alert or clue names the cause, or if the first page names a wrong branch. instead
+// means that an unexpected alert paged, and leads to another branch.
 func (s *Score) judgeCause(p *play.Play, in incident.Incident, pages []play.Notification, instead bool) {
 	name, branch := in.Names()
 	if name == "" {
@@ -239,7 +240,8 @@ func (s *Score) judgeCause(p *play.Play, in incident.Incident, pages []play.Noti
 	}
 }
 
-// recorded returns when a clue was first recorded after the onset, for a model that burns. If never, the list is empty.
+// recorded returns when a clue about a model whose budget burns was first recorded after the onset. If there was no
+// such clue, the list is empty.
 func recorded(p *play.Play, clue string) []time.Duration {
 	for at := time.Duration(0); at <= p.Incident.Lasts; at += rules.Interval {
 		found, err := p.Prometheus.Query(fmt.Sprintf("%s{%s=%q} and on (%s) (%s > 1)", metrics.RecordedSuspect.Name, metrics.LabelClue, clue,
@@ -252,7 +254,7 @@ func recorded(p *play.Play, clue string) []time.Duration {
 	return nil
 }
 
-// to returns the notifications to a receiver that have a firing alert.
+// to returns the notifications to a receiver, without those that only report resolved alerts.
 func to(p *play.Play, receiver string) []play.Notification {
 	return slices.DeleteFunc(slices.Clone(p.Sent), func(n play.Notification) bool { return n.Receiver != receiver || n.Resolved })
 }
@@ -262,7 +264,7 @@ func leads(page play.Notification, b rules.Branch) bool {
 	return strings.Contains(page.Split, "Look first at: "+string(b)+".")
 }
 
-// cleared returns the time when the last of the alerts stopped, or zero while an alert fires.
+// cleared returns the time when the last of the alerts stopped firing, or zero if an alert fires until the end.
 func cleared(in incident.Incident, firing map[string][]time.Duration, alerts []string) Span {
 	var end time.Duration
 	for _, name := range alerts {

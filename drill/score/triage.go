@@ -22,13 +22,12 @@ type Triage struct {
 	Alone    rules.Branch // from two readings
 	WithPast rules.Branch // from two readings and a Prometheus
 	Paged    rules.Branch // in the first page
-	// AloneDoubts and PastDoubts mean that the triage named a branch with low confidence, and another branch that may be
-	// right instead.
+	// AloneDoubts and PastDoubts mean that a triage named its branch with low confidence, and also named an alternative.
 	AloneDoubts, PastDoubts bool
 }
 
-// Triaged judges the node at the time when an incident paged. It returns false for an incident that must not page, or
-// that has no cause to name.
+// Triaged runs triage on the node at the time of an incident's first page. It returns false for an incident that must
+// not page, or that has no cause to name.
 func Triaged(p *play.Play) (t Triage, ok bool, err error) {
 	in, pages := p.Incident, to(p, "llm-critical")
 	name, branch := in.Names()
@@ -59,8 +58,8 @@ func Triaged(p *play.Play) (t Triage, ok bool, err error) {
 	return t, err == nil, err
 }
 
-// first returns the branch that a triage names first, for the model with the worst health. Late tokens have their own
-// first suspect, in triage and in pages. If it is the wanted suspect, this suspect counts.
+// first returns the branch that a triage names first, for the model with the worst health. Triage names a separate
+// first suspect for late tokens. If only that suspect is the wanted one, first returns it.
 func first(verdicts []triage.Verdict, want rules.Branch) rules.Branch {
 	if len(verdicts) == 0 {
 		return ""

@@ -1,5 +1,5 @@
-// Package transcript plays incidents, and writes what a person on call reads and types. This is the page, the steps of
-// its runbooks with Prometheus' answers, the action, and the verification.
+// Package transcript plays incidents, and writes what a person on call reads and types. A transcript has the page, the
+// steps of its runbooks with Prometheus' answers, the action, and the verification.
 package transcript
 
 import (
@@ -106,14 +106,14 @@ func Write(ctx context.Context, out io.Writer, in incident.Incident, seed uint64
 	return err
 }
 
-// look is a check at a time after the lever, and its text.
+// look is a later check of whether the lever helped. write writes its part of the transcript.
 type look struct {
 	at    time.Time
 	write func() error
 }
 
 // Follow writes parts of a runbook, with the present results of its queries. known has the labels of the alert. Follow
-// adds the labels of the results.
+// adds new labels from the results to known.
 func Follow(out io.Writer, ask func(query string, at time.Time) (promql.Vector, error), onset, now time.Time, known url.Values,
 	page string, parts ...string,
 ) error {
@@ -150,7 +150,8 @@ func (t *transcript) message(n play.Notification) {
 	}
 }
 
-// suspect returns the runbook to which the page's first line leads. It keeps the labels of the evidence in this line.
+// suspect returns the runbook of the first suspect, to which the page's first line leads. It adds the labels of the
+// evidence to the known labels.
 func (t *transcript) suspect() (string, error) {
 	suspects, err := t.ask(fmt.Sprintf("%s{%s=%q}", metrics.RecordedSuspect.Name, metrics.LabelModel, t.known.Get(metrics.LabelModel)), t.now)
 	if err != nil {
@@ -166,7 +167,8 @@ func (t *transcript) suspect() (string, error) {
 	return first.Metric.Get(metrics.LabelRunbook), nil
 }
 
-// learn adds new labels to the known labels, because a runbook refers to "the label of the first" result, or of the worst.
+// learn adds new labels to the known labels, because later steps of a runbook refer to the first or the worst result of
+// an earlier query.
 func (t *transcript) learn(l labels.Labels) {
 	for _, label := range runbooks.Labels {
 		if value := l.Get(label); value != "" && !t.known.Has(label) {
@@ -217,7 +219,7 @@ func (t *transcript) prose(text string) {
 	}
 }
 
-// fits reports whether labels agree with all known labels.
+// fits reports whether labels do not contradict the known labels.
 func (t *transcript) fits(l labels.Labels) bool {
 	for _, label := range runbooks.Labels {
 		if value := l.Get(label); value != "" && t.known.Has(label) && t.known.Get(label) != value {
@@ -227,8 +229,8 @@ func (t *transcript) fits(l labels.Labels) bool {
 	return true
 }
 
-// answer writes Prometheus' answer to a query now. The largest value comes first. The labels of the first result that
-// fits the known labels become known.
+// answer writes Prometheus' present answer to a query. The largest value comes first. From the first result that fits
+// the known labels, it adds the labels to the known labels.
 func (t *transcript) answer(query string) error {
 	v, err := t.ask(string(runbooks.Fill([]byte(query), t.known)), t.now)
 	if err != nil {

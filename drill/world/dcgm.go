@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// DCGM simulates a dcgm-exporter 4.8 on the node. It has the same GPUs as NVML's series, with the names, units and labels of dcgm-exporter.
-// It refreshes its metrics page every 30 seconds, so values are as old as on a real metrics page.
+// DCGM simulates a dcgm-exporter 4.8 on the node. It reports the GPUs of the world under the names, units and labels of
+// dcgm-exporter. It refreshes its metrics page every 30 seconds, so values are as old as on a real metrics page.
 type DCGM struct {
 	World *World
 	// Asked lists the fields that the configuration of dcgm-exporter adds to the default list.

@@ -10,9 +10,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// GPU simulates a GPU. A process has one NVML library, and the collector follows the machine's clock. So only here,
-// series do not come from the exporter's code, but are written through the vocabulary. A test compares these names with
-// the collector's names.
+// GPU simulates a GPU. The exporter's GPU collector cannot serve virtual time, because a process can load only one NVML
+// library, and because the collector follows the machine's clock. Therefore, Emit writes the series itself. A test
+// compares their names with the collector's names.
 type GPU struct {
 	Index int
 	UUID  string
@@ -39,7 +39,7 @@ type GPU struct {
 	Drain bool
 	// Forgets means that persistence mode is off.
 	Forgets bool
-	// Others is the share of time in which processes of other programs than the engine compute on the GPU.
+	// Others is the share of time in which programs other than the engine compute on the GPU.
 	Others float64
 	// Virtual means that the GPU is virtual. Unlicensed means that it has no licence.
 	Virtual, Unlicensed bool
@@ -79,14 +79,14 @@ var reasons = []reason{
 	{"hw_power_brake_slowdown", 0x80, 271},
 }
 
-// reason is why a clock is lowered.
+// reason is one of NVML's reasons for a lower clock.
 type reason struct {
 	name  string
 	bit   uint64
 	field int
 }
 
-// source names the measurement of how long the reason applied.
+// source returns how the exporter measures the time for which the reason applied: from the driver, or by sampling.
 func (r reason) source() string {
 	if r.field == 0 {
 		return "sampled"
@@ -120,7 +120,7 @@ func (x XID) String() string {
 	return fmt.Sprintf("%d, DRILL %s (invented)", x.Code, severity)
 }
 
-// Report counts XIDs.
+// Report counts one XID for each of the codes.
 func (g *GPU) Report(codes ...int) {
 	for _, code := range codes {
 		g.xids[XID{Code: code}]++
@@ -170,7 +170,7 @@ func (g *GPU) watts() float64 {
 	return idleWatts + busyWatts*g.busy
 }
 
-// letGo resets the counters that a driver without persistence mode loses when its last client ends.
+// letGo resets the counters that the driver loses when its last client ends, if persistence mode is off.
 func (g *GPU) letGo() {
 	if g.Forgets {
 		g.joules, g.corrected, g.replayed, g.ECC, g.Recoveries = 0, 0, 0, 0, 0
@@ -260,7 +260,7 @@ func (g *GPU) fabric() state {
 	return state{3, "completed"}
 }
 
-// generation returns the generation of the PCIe link. An idle H100 does not lower it.
+// generation returns the generation of the PCIe link. An idle H100 does not switch to a lower generation.
 func (g *GPU) generation() float64 {
 	if g.SlowLink {
 		return 2
@@ -268,7 +268,7 @@ func (g *GPU) generation() float64 {
 	return 5
 }
 
-// asks returns the recovery action that the driver requests.
+// asks returns the recovery action that the driver recommends for the GPU.
 func (g *GPU) asks() state {
 	if g.Drain {
 		return state{4, "drain_and_reset"}

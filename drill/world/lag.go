@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
 )
 
-// lagging is a request that the gateway forwards to a replica when it arrives there.
+// lagging is a request that the gateway still works on. It is forwarded to the replica at the request's arrival time.
 type lagging struct {
 	request *drill.Request
 	to      *Replica

@@ -20,7 +20,7 @@ const (
 )
 
 // NewNVML returns a fake NVML with the GPUs of the drill. They are H100s under a driver that reports unrepairable
-// memory. The driver in the description is older.
+// memory. The driver that internal/fakenvml describes by default is older.
 func NewNVML(library string, gpus int) (*fakenvml.State, error) {
 	s, err := fakenvml.NewState(library, gpus, fakenvml.H100)
 	if err != nil {
@@ -85,7 +85,7 @@ func (g *GPU) Tell(s *fakenvml.State) (xids []XID, err error) {
 	return xids, s.Set(strconv.Itoa(g.Index), append(values, "clock_events", events)...)
 }
 
-// EmitLoad writes the metrics of the load that Tell copies and Emit lacks.
+// EmitLoad writes the metrics of the load that Emit leaves out. Tell copies their values to NVML.
 func (g *GPU) EmitLoad(put Put) {
 	id := []string{g.UUID, strconv.Itoa(g.Index)}
 	put(metrics.GPUMemoryBusy, math.Round(50*g.busy)/100, id...)

@@ -30,8 +30,8 @@ func (w *World) passOn(until time.Duration) {
 	}
 }
 
-// prefilling implements drill.Observer for a prefill engine. Users notice only failures of prefill. All other events of
-// their requests come from the decode engine.
+// prefilling implements drill.Observer for a prefill engine. Of a prefill, users notice only that it fails. All other
+// events of a user's request come from the decode engine.
 type prefilling struct {
 	drill.Observer
 	world *World

@@ -66,7 +66,7 @@ func (w *World) Probe(to *probe.Collector) error {
 	return nil
 }
 
-// ask sends the due requests of probes, before the users' requests of the same slice.
+// ask sends the probes' requests that are due. It must run before the users' requests of the same slice are sent.
 func (w *World) ask() {
 	for _, p := range w.probes {
 		if w.ExporterDown || p.request != nil || p.next > w.now && !p.hurry {
@@ -103,7 +103,7 @@ func (w *World) offer(q *drill.Request, to *Replica, through bool) {
 	to.Engine.Offer(q)
 }
 
-// await receives the answers that have arrived, and gives up late requests.
+// await handles the answers to probes that have arrived, and gives up on requests that take too long.
 func (w *World) await() {
 	for _, p := range w.probes {
 		q := p.request
@@ -127,7 +127,7 @@ func (w *World) await() {
 	}
 }
 
-// answered ends a request.
+// answered reports the outcome of a probe's request, and schedules the next request.
 func (w *World) answered(p *probing, a probe.Answer) {
 	a.PageUp = p.up
 	pause, witnesses := w.prober.Answered(p.Probe, a, w.epoch.Add(w.now), w.random.Float64())

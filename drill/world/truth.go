@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// truth counts the events of the users, independently of the engines and their metrics. An alert with the same
-// objectives and windows would have these events if it saw all events without delay.
+// truth counts the events of the users, independently of the engines and their metrics. These are the events that an
+// ideal alert with the same objectives and windows would see, all of them and without delay.
 type truth struct {
 	objectives []slo.Objective
 	now        []count   // the current slice, by objective
@@ -51,8 +51,7 @@ func (t *truth) unreached(at slo.Engine) {
 	w.count(slo.Availability, 1, func(slo.Objective) bool { return true })
 }
 
-// lose counts a user's request that never got an answer. No metric counted this request, so no page was due because of
-// it.
+// lose counts a user's request that never got an answer. No metric counts such a request, so it makes no page due.
 func (t *truth) lose(at slo.Engine) {
 	for i, o := range t.objectives {
 		if o.Signal == slo.Availability && o.Select.Matches(at) {
@@ -61,7 +60,7 @@ func (t *truth) lose(at slo.Engine) {
 	}
 }
 
-// slower returns a condition on objectives. It is true if an event with the duration d misses the objective.
+// slower returns a function that reports whether an event with the duration d misses an objective.
 func slower(d time.Duration) func(slo.Objective) bool {
 	return func(o slo.Objective) bool { return d > o.Threshold.Std() }
 }
@@ -97,9 +96,10 @@ func (t *truth) tick() {
 	}
 }
 
-// burn returns when the first page was due. This is the first moment after from at which both windows of a paging pair
-// exceeded their threshold for some objective. For a constant incident, this equals slo.Detection. Events before seen
-// were not measured. In the hour after seen, half of the pair's share of the budget must be spent (slo.WakeSpend).
+// burn returns when the first page was due, as the time since from. A page is due when both windows of a paging pair
+// exceed their threshold for some objective. For an incident with a constant share of bad events, the result equals
+// slo.Detection. Events before seen were not measured. In the hour after seen, half of the pair's share of the budget
+// must be spent (slo.WakeSpend).
 func (t *truth) burn(from, seen time.Duration) (after time.Duration, objective string, due bool) {
 	after = 1 << 62
 	for i, o := range t.objectives {
@@ -144,7 +144,7 @@ func (t *truth) between(objective string, from, to time.Duration) (sum count) {
 	return sum
 }
 
-// cumulative returns sums. The sum i counts the first i slices.
+// cumulative returns running totals. Element i is the total of the first i slices.
 func cumulative(slices []count) []count {
 	sums := make([]count, len(slices)+1)
 	for i, c := range slices {
@@ -153,7 +153,7 @@ func cumulative(slices []count) []count {
 	return sums
 }
 
-// window counts the slices of a time d before an end.
+// window adds up the events in the time d before the slice with the index end.
 func window(sums []count, end int, d time.Duration) count {
 	start := max(0, end-int(d/slice))
 	return count{events: sums[end].events - sums[start].events, bad: sums[end].bad - sums[start].bad}

@@ -32,7 +32,7 @@ type Fleet struct {
 	Fresh bool
 	// Runtimes lists the kinds of engine. The replicas use them in turn.
 	Runtimes []metrics.Runtime
-	// Each changes the profile of a replica, if the replicas differ from the start.
+	// Each changes the profile of one replica before the world starts. nil leaves all replicas the same.
 	Each func(replica int, p *drill.Profile)
 	// Objectives are the objectives of the exporter's configuration. Default: slo.Defaults.
 	Objectives []slo.Objective
@@ -46,7 +46,7 @@ type Fleet struct {
 	Ranks bool
 	// Prefills makes the first replicas prefill engines, which compute prompts for the other replicas. Discovery labels the roles.
 	Prefills int
-	// SeesProcesses lets the exporter see the processes of the host, which has four NVSwitches.
+	// SeesProcesses lets the exporter see the host's processes. Such a host also has four NVSwitches.
 	SeesProcesses bool
 	// Probes makes the exporter probe each replica. ProbesGateway makes the exporter probe the users' address.
 	Probes, ProbesGateway bool
@@ -92,12 +92,14 @@ type World struct {
 	// forwarding them to an engine.
 	GatewayFails  float64
 	GatewayStatus int
-	// GatewayRefuses is the share of requests that the gateway refuses with 429, because as many are open as it allows at once.
+	// GatewayRefuses is the share of requests that the gateway refuses with 429, as a gateway does that has reached its
+	// limit of open requests.
 	GatewayRefuses float64
 	// GatewayLag is how long the gateway works on each request before it forwards the request.
 	GatewayLag time.Duration
-	// GatewaySwallows is the longest prompt, in tokens, that gets from the gateway to an engine. Longer requests get no answer, as
-	// on a path that drops large packets, and the gateway's timeout counts as over at once. 0 means no limit.
+	// GatewaySwallows is the longest prompt, in tokens, that the gateway can forward to an engine. Requests with longer
+	// prompts get no answer, as on a path that drops large packets. The simulation skips the wait until the gateway's
+	// timeout. 0 means no limit.
 	GatewaySwallows float64
 	// PassesPrefill makes the router send each request to a decode engine at once, past the prefill engines.
 	PassesPrefill bool
@@ -107,7 +109,7 @@ type World struct {
 	Mismatched bool
 	// ProbesFail means that the exporter can read metrics, but its probes fail.
 	ProbesFail bool
-	// Seen is when metrics were first read. Earlier failures do not count.
+	// Seen is when Prometheus first read the metrics, since the epoch. Failures before that make no page due.
 	Seen time.Duration
 
 	held    []*drill.Request
@@ -135,7 +137,8 @@ type Replica struct {
 	// Unreachable means that the gateway cannot connect to the engine's port, although the exporter can, as with a network
 	// policy.
 	Unreachable bool
-	// Misses makes reads of the engine's metrics time out in one of every Misses intervals of 30 seconds.
+	// Misses makes reads of the engine's metrics time out: with Misses = 4, in every fourth interval of 30 seconds. 0
+	// means never.
 	Misses int
 	// Profile configures the engine when it starts.
 	Profile drill.Profile
@@ -199,8 +202,8 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 // host returns the address of a replica's engine.
 func host(i int) string { return "10.0.0.1" + strconv.Itoa(i) + ":8000" }
 
-// observe returns an engine's observer. The engine's metrics, the truth and the gateway in front of the engine all get
-// its events.
+// observe returns the observer of an engine. It passes the engine's events to the gateway in front of the engine, to
+// the truth, and to the engine's metrics.
 func (w *World) observe(r *Replica, page drill.Observer) drill.Observer {
 	if w.prefills(r) {
 		return &prefilling{page, w}
@@ -248,8 +251,8 @@ func (r *Replica) LeaveGPU(share, factor float64) {
 	r.Engine.Slow = factor
 }
 
-// Unload takes the model out of an Ollama's memory, or brings it back. It changes only Ollama's list. The engine
-// determines how long requests wait for the model to be loaded.
+// Unload removes the model from Ollama's list of loaded models, or adds it again. It does not change how long requests
+// wait for the model: the engine's settings determine this.
 func (r *Replica) Unload(away bool) { r.page.(*drill.Ollama).Away = away }
 
 // Labels returns the labels that discovery sets for the replica.
@@ -283,7 +286,7 @@ func (r *Replica) Connections() (n int, known bool) {
 // Target reports whether the exporter reads a metrics endpoint of the replica.
 func (r *Replica) Target() bool { return !r.Gone && r.Profile.Rank == 0 }
 
-// Page returns the HTTP side that the engine serves now, or nil while its port is closed.
+// Page returns the handler of the engine's HTTP server, or nil while the engine's port is closed.
 func (r *Replica) Page() http.Handler {
 	if r.Down || r.Gone {
 		return nil
@@ -328,17 +331,18 @@ func (r *Replica) identity() slo.Engine {
 // Now returns the present as the time since the epoch.
 func (w *World) Now() time.Duration { return w.now }
 
-// At returns the moment at a time since the epoch.
+// At converts a time since the epoch to the time of day on the world's clock.
 func (w *World) At(t time.Duration) time.Time { return w.epoch.Add(t) }
 
-// Due returns the objective for which the users' requests made a page due, and the delay after a time since the epoch.
-// due is false if no page was due.
+// Due returns when a page was first due after the time from, according to the users' requests, and for which objective.
+// from counts since the epoch, and after counts since from. due is false if no page was due.
 func (w *World) Due(from time.Duration) (after time.Duration, objective string, due bool) {
 	return w.truth.burn(from, w.Seen)
 }
 
-// Heal undoes all faults, so traffic, engines, GPUs and gateway are again as in the fleet. It restarts engines that
-// hang, are gone or have another configuration. These engines load for a while. Counters and the users' results stay.
+// Heal undoes all faults, so that traffic, engines, GPUs and gateway are again as the fleet describes them. It restarts
+// engines that hang, are gone or have another configuration. Their ports stay closed for the time loading. Counters and
+// the users' results are kept.
 func (w *World) Heal(loading time.Duration) {
 	well := New(w.Fleet, w.epoch, 0)
 	w.Traffic.Load = well.Traffic.Load
@@ -449,7 +453,7 @@ func (w *World) send(requests []*drill.Request) {
 	}
 }
 
-// sendHeld passes held requests to the engines. The clients of some requests have left.
+// sendHeld passes held requests to the engines. If a client has left in the meantime, its request is lost.
 func (w *World) sendHeld() {
 	for _, q := range w.held {
 		if q.Hold(w.now) {
@@ -506,7 +510,7 @@ func (w *World) route() (to *Replica) {
 	return w.among(w.Replicas[:cmp.Or(w.Favours, w.Fleet.Prefills, len(w.Replicas))], &w.next)
 }
 
-// among picks the next of the given replicas whose port is open. Health checks see only the port.
+// among picks the next of the given replicas whose port is open. Like a health check, it looks only at the port.
 func (w *World) among(replicas []*Replica, next *int) (to *Replica) {
 	first := *next
 	for i := range replicas {

@@ -37,7 +37,7 @@ func (e *Error) Error() string {
 	return e.Path + ": " + e.Err.Error()
 }
 
-// Unwrap returns the error without the place.
+// Unwrap returns the error without the path.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Errorf returns an Error.
@@ -68,7 +68,7 @@ func Read(name string) (*File, error) {
 	return Parse(name, source)
 }
 
-// inLine matches an error of the parser.
+// inLine matches a parser error that may begin with a line number.
 var inLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
 // Parse parses a file. The name appears in errors.
@@ -147,7 +147,7 @@ func line(n *yaml.Node, path string) int {
 	}
 }
 
-// walk looks for content that would occupy a decoder for too long.
+// walk checks a document for content that would take a decoder too long.
 type walk struct {
 	nodes  int
 	inside []*yaml.Node
@@ -245,7 +245,7 @@ func fieldsOf(n *yaml.Node, inside ...*yaml.Node) []field {
 	return own
 }
 
-// fill writes the content of a node into a value.
+// fill decodes a node into a Go value.
 func fill(path string, n *yaml.Node, v reflect.Value) error {
 	n = resolve(n)
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
@@ -300,7 +300,7 @@ func fill(path string, n *yaml.Node, v reflect.Value) error {
 	return nil
 }
 
-// kinds describes the required form of a value in words.
+// kinds describes, for each kind of Go value, the required form in words.
 var kinds = map[reflect.Kind]string{
 	reflect.String: "text", reflect.Bool: "true or false", reflect.Int: "a whole number",
 	reflect.Float64: "a number", reflect.Interface: "a value of JSON",
@@ -353,7 +353,7 @@ func named(v reflect.Value, name string) (found reflect.Value) {
 	return found
 }
 
-// inlined reports whether a field takes the names of no other field.
+// inlined reports whether a field is the inlined one, which contains all names that no other field has.
 func inlined(v, field reflect.Value) bool {
 	for i := range v.NumField() {
 		if _, inline := Name(v.Type().Field(i)); inline && v.Field(i).Addr().Interface() == field.Addr().Interface() {

@@ -19,7 +19,7 @@ type Browser struct {
 	from    *bufio.Reader
 	session string
 	calls   int
-	// Complaints lists, as JSON, the web page's log and all actions that the browser blocked.
+	// Complaints lists, as JSON, the entries of the web page's log, and what the browser blocked.
 	Complaints []string
 }
 
@@ -136,7 +136,8 @@ func (b *Browser) Open(url string) {
 	b.Until("the page is there", `document.readyState === "complete" && location.href !== "about:blank"`)
 }
 
-// View sets the size of the window in pixels, and the features of media queries, as in prefers-color-scheme, dark.
+// View sets the size of the window in pixels, and the medium and the features for CSS media queries. features
+// alternates names and values, such as "prefers-color-scheme", "dark".
 func (b *Browser) View(width, height int, media string, features ...string) {
 	b.t.Helper()
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{
@@ -177,8 +178,8 @@ func (b *Browser) eval(expression string) (string, error) {
 	return fmt.Sprint(got.Result.Value), nil
 }
 
-// Until waits until a condition is true in the web page. Another web page may replace it in the meantime. Only the test's deadline limits
-// the time.
+// Until waits until a condition is true in the web page. In the meantime, another web page may replace the current one.
+// Only the test's deadline limits the time.
 func (b *Browser) Until(what, condition string) {
 	b.t.Helper()
 	for late := TooLate(b.t); ; {

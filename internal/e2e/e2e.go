@@ -67,8 +67,8 @@ func Start(t *testing.T, name string, args ...string) *exec.Cmd {
 	return process
 }
 
-// Address assigns ports below the ephemeral ports. Any connection could take an ephemeral port before the program under test listens there.
-// program under test listens on it.
+// Address assigns ports below the ephemeral ports. Any connection could take an ephemeral port before the program under
+// test listens on it.
 const firstPort, ports = 20000, 12000
 
 var handedOut atomic.Int64
@@ -113,7 +113,7 @@ func Until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TooLate returns a channel on which a time comes shortly before the deadline of the test (go test -timeout). The test
+// TooLate returns a channel that receives a time shortly before the deadline of the test (go test -timeout). The test
 // can then end its programs and report what it waited for.
 func TooLate(t testing.TB) <-chan time.Time {
 	whole, ok := t.(*testing.T)
@@ -147,14 +147,14 @@ func (s *Buffer) String() string {
 	return s.b.String()
 }
 
-// Main is the TestMain of packages with tests that take seconds: see Short.
+// Main is the TestMain of packages with slow tests. Short explains slow.
 func Main(m *testing.M, slow string) {
 	Short(slow)
 	os.Exit(m.Run())
 }
 
-// Short leaves out, with -short, the tests whose names match a regular expression: plays, weeks, soaks, renderings of
-// the chart. It also leaves out the tests that -skip names.
+// Short makes -short leave out the tests whose names match a regular expression, such as plays and soak tests. The
+// tests that -skip names are also left out.
 func Short(slow string) {
 	flag.Parse()
 	if testing.Short() {

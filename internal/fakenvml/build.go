@@ -1,6 +1,6 @@
 // Package fakenvml builds a libnvidia-ml.so.1 that needs no GPU, from C and NVIDIA's own header. Tests and
-// demonstrations thus load it like the real library. A file beside the library has its answers. State writes the file,
-// even while the library is in use.
+// demonstrations load it like the real library. The library reads its answers from a file beside it. State writes the
+// file, even while the library is in use.
 package fakenvml
 
 import (

@@ -57,7 +57,8 @@ func (p *smiPrinter) in(name string, inside func()) {
 	p.close(name)
 }
 
-// number divides a value of NVML, and writes it with nvidia-smi's unit. It returns nothing for an empty value.
+// number converts a value of NVML to nvidia-smi's unit, and adds the unit. It returns an empty string for an empty
+// value.
 func number(v string, per float64, decimals int, unit string) string {
 	n, err := strconv.ParseInt(v, 0, 64)
 	if err != nil {
@@ -66,7 +67,7 @@ func number(v string, per float64, decimals int, unit string) string {
 	return strconv.FormatFloat(float64(n)/per, 'f', decimals, 64) + unit
 }
 
-// word returns the word for a value that is 0 or 1. It returns nothing for an empty value.
+// word returns the word for a value that is 0 or 1. It returns an empty string for an empty value.
 func word(v, no, yes string) string {
 	switch v {
 	case "0":
@@ -77,7 +78,7 @@ func word(v, no, yes string) string {
 	return ""
 }
 
-// at returns the value at an index of a key.
+// at returns one of the values that a key has, by index.
 func at(v string, i int) string {
 	if all := strings.Fields(v); i < len(all) {
 		return all[i]
@@ -85,7 +86,7 @@ func at(v string, i int) string {
 	return ""
 }
 
-// gpu writes a GPU whose answers get returns.
+// gpu writes the element of a GPU. get returns the fake library's value of a key.
 func (p *smiPrinter) gpu(get func(string) string) {
 	architectures := map[string]string{"5": "Volta", "7": "Ampere", "9": "Hopper", "10": "Blackwell"}
 	actions := map[string]string{"0": "None", "1": "GPU Reset", "2": "Node Reboot", "3": "Drain P2P", "4": "Drain and Reset"}

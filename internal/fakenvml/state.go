@@ -16,7 +16,7 @@ import (
 //go:embed *.state
 var descriptions embed.FS
 
-// These are descriptions of nodes, from which states are built.
+// These are the embedded descriptions of nodes. NewState builds a state from one or more of them.
 const (
 	H100 = "h100" // Hopper: GPM, T.Limit, driver counters for every clock event
 	A100 = "a100" // Ampere: no GPM, thresholds in degrees, SRAM status needs root
@@ -27,14 +27,14 @@ const (
 	V100  = "v100"  // in addition to A100: retired pages, old counters
 )
 
-// All and System are devices for Set. All stands for every GPU that has no value of its own. System stands for the
-// library itself.
+// All and System are arguments of Set, in place of a GPU's index. Values of All apply to every GPU without its own
+// value. Values of System belong to the library itself.
 const (
 	All    = "*"
 	System = "-"
 )
 
-// State has the answers of a fake library. They may change while the library is in use.
+// State has the answers of a fake library. Tests may change the answers while the library is in use.
 type State struct {
 	path string
 
@@ -43,7 +43,7 @@ type State struct {
 	events map[int]int          // per GPU
 }
 
-// Describes reports whether some description of a GPU has a key.
+// Describes reports whether any of the embedded descriptions has a key.
 func Describes(key string) bool {
 	files, _ := fs.Glob(descriptions, "*.state")
 	return slices.ContainsFunc(files, func(file string) bool {
@@ -77,8 +77,8 @@ func NewState(lib string, gpus int, from ...string) (*State, error) {
 	return s, s.Set(System, "gpus", gpus)
 }
 
-// Set changes values at once. keysAndValues alternates keys and values. A device is an index, "0/1" for the first MIG
-// slot of GPU 0, All or System. A value "!15" makes the call fail with return code 15.
+// Set changes values of a device, with immediate effect. keysAndValues alternates keys and values. A device is an
+// index, "0/1" for the first MIG slot of GPU 0, All or System. A value "!15" makes the call fail with return code 15.
 func (s *State) Set(device string, keysAndValues ...any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *State) Set(device string, keysAndValues ...any) error {
 	return s.save()
 }
 
-// Unset removes keys. The device then answers like All, or does not support the keys.
+// Unset removes keys from a device. The device then has the values of All, or does not support these keys.
 func (s *State) Unset(device string, keys ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *State) save() error {
 	return os.Rename(s.path+".new", s.path)
 }
 
-// XID makes a GPU report an XID, for a GPU instance if one is given.
+// XID makes a GPU report an XID. If a GPU instance is given, the XID is about this instance.
 func (s *State) XID(gpu, code int, instance ...int) error {
 	s.mu.Lock()
 	s.events[gpu]++

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the goldens anew; reading the diff is the review")
 
-// Compare fails the test unless a file has this text.
+// Compare fails the test unless the file contains exactly this text.
 func Compare(t testing.TB, file, got string) {
 	t.Helper()
 	if *update {
@@ -54,8 +54,8 @@ func Compare(t testing.TB, file, got string) {
 
 var tables sync.Mutex
 
-// Row fails the test unless a file has this row. The file is a table with a key in its first column. With -update, Row
-// writes only this row, so that slow rows can be updated one by one.
+// Row fails the test unless a table in a file has this value for a key. The first column of the table has the keys.
+// With -update, Row writes only this row, so that slow rows can be updated one by one.
 func Row(t testing.TB, file, key, value string) {
 	t.Helper()
 	tables.Lock()
@@ -86,9 +86,9 @@ func Row(t testing.TB, file, key, value string) {
 	}
 }
 
-// Missing collects the metrics that engines and exporters lack, according to their goldens. It is one table beside the
-// goldens. A new metric is missing in most goldens, but changes only this table. Several tests may call its methods at
-// the same time.
+// Missing collects the metrics that engines and exporters lack, according to their golden files. It becomes one table
+// beside these files. A new metric is missing from most pages, but changes only this table. Tests may call the methods
+// concurrently.
 type Missing struct {
 	mu    sync.Mutex
 	pages map[string][]string // by metric and reason
@@ -98,7 +98,7 @@ type Missing struct {
 // missingLine matches a line about a metric without a source.
 var missingLine = regexp.MustCompile(`^llm_(?:engine|gpu)_metric_source_info\{.*\bmetric="([^"]*)".*\bquality="missing".*\breason="((?:[^"\\]|\\.)*)"`)
 
-// Cut removes the series about missing metrics from a metrics page, and adds them to the table.
+// Cut returns a metrics page without the series about missing metrics. It adds these series to the table.
 func (m *Missing) Cut(name, page string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,8 +121,8 @@ func (m *Missing) Cut(name, page string) string {
 	return kept.String()
 }
 
-// Compare fails the test unless a file has this table, which covers this number of metrics pages. If -run skipped some
-// tests, Compare checks nothing.
+// Compare fails the test unless the file has this table. pages is the number of metrics pages that Cut must have seen.
+// If the numbers differ, because -run skipped tests, Compare checks nothing.
 func (m *Missing) Compare(t testing.TB, file string, pages int) {
 	t.Helper()
 	if m.cut != pages {
@@ -137,8 +137,8 @@ func (m *Missing) Compare(t testing.TB, file string, pages int) {
 	Compare(t, file, rows.String())
 }
 
-// All fails the test unless tests compare every file of a pattern. A file that no test writes would wrongly show that
-// its series still exist.
+// All fails the test if more files match a pattern than tests compare. A file that no test writes any more would
+// wrongly show that its series still exist.
 func All(t testing.TB, pattern string, compared int) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -170,8 +170,8 @@ func Page(t testing.TB, c prometheus.Collector) string {
 	return b.String()
 }
 
-// Still replaces the values of some series by 0, because they differ from run to run. The expression must match from
-// the start of a series' name.
+// Still replaces the values of some series by 0, because these values differ from run to run. The regular expression
+// must match the whole name of a series.
 func Still(page, series string) string {
 	return regexp.MustCompile(`(?m)^((?:`+series+`)(?:\{.*\})?) \S+$`).ReplaceAllString(page, "$1 0")
 }

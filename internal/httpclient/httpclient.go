@@ -16,7 +16,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/configfile"
 )
 
-// New returns a client. Its errors are configfile.Errors. path is the place of the configuration.
+// New returns a client for a configuration. Its errors are configfile.Errors. path is the configuration's path in the
+// file.
 func New(path string, cfg config.HTTPClientConfig) (*http.Client, error) {
 	if err := refuse(path, reflect.ValueOf(cfg), noFile); err != nil {
 		return nil, err
@@ -34,8 +35,8 @@ func New(path string, cfg config.HTTPClientConfig) (*http.Client, error) {
 
 // To returns the client for one server, and the parts of the server's address. If transport is not nil, it replaces the
 // network. The client follows redirects within the server, because Starlette adds a slash. It follows no other
-// redirects. A server must not choose where the exporter connects, or make it send credentials without encryption. Its
-// errors are configfile.Errors. path is the place of the server's configuration.
+// redirects. A server must not choose where the exporter connects, or make it send credentials without encryption. To's
+// errors are configfile.Errors. path is the path of the server's configuration in the file.
 func To(path, address string, cfg config.HTTPClientConfig, transport http.RoundTripper) (*http.Client, *url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
@@ -60,8 +61,8 @@ func To(path, address string, cfg config.HTTPClientConfig, transport http.RoundT
 	return client, u, nil
 }
 
-// Load reads the file of a flag. Paths in the file are relative to the file's folder. If there is no file, Load returns
-// Prometheus' defaults. Errors name the flag, the file and the line.
+// Load reads the client configuration in the file that a flag names. Paths in the file are relative to the file's
+// folder. If file is empty, Load returns Prometheus' defaults. Errors name the flag, the file and the line.
 func Load(flag, file string) (cfg config.HTTPClientConfig, err error) {
 	if cfg = config.DefaultHTTPClientConfig; file == "" {
 		return cfg, nil
@@ -80,8 +81,8 @@ func Load(flag, file string) (cfg config.HTTPClientConfig, err error) {
 	return cfg, nil
 }
 
-// HasCredentials reports whether a client sends credentials with each request. A hostile server could reuse such
-// credentials. A client certificate does not count, because it proves identity without revealing a secret.
+// HasCredentials reports whether a client sends credentials with each request. A hostile server could use such
+// credentials elsewhere. A client certificate does not count, because it proves identity without revealing a secret.
 func HasCredentials(cfg config.HTTPClientConfig) bool {
 	return cfg.BasicAuth != nil || cfg.Authorization != nil || cfg.OAuth2 != nil || cfg.HTTPHeaders != nil || cfg.BearerToken != "" ||
 		cfg.BearerTokenFile != ""
@@ -106,9 +107,9 @@ func Address(flag, address, remedy string) (*url.URL, error) {
 	return u, nil
 }
 
-// Headers and parameters of OAuth 2 have names that are not part of Prometheus' configuration. The value of a header
-// may therefore be a secret. The values of these parameters (RFC 6749, 8693, 8707 and additions of Auth0 and Azure) are
-// not secrets.
+// Users choose the names of HTTP headers and of OAuth 2 parameters, so any value may be a secret. secretHeader matches
+// headers whose values are likely to be secrets. plain lists parameters whose values are not secrets (RFC 6749, 8693,
+// 8707 and additions of Auth0 and Azure).
 var (
 	secretHeader = regexp.MustCompile(`(?i)auth|cookie|token|key|secret|pass|cred|sign|session|jwt`)
 	plain        = []string{
@@ -117,11 +118,11 @@ var (
 	}
 )
 
-// noFile is the remedy if no file can contain the secret.
+// noFile is the remedy for a secret that Prometheus' configuration cannot read from a file.
 const noFile = "none can hold this one, leave it out"
 
-// refuse refuses fields with the text of a secret, because secrets must come from files. remedy names the field for the
-// file.
+// refuse returns an error if a field contains a secret, because secrets must come from files. remedy names the field
+// that takes a file instead.
 func refuse(path string, v reflect.Value, remedy string) error {
 	switch x := v.Interface().(type) {
 	case config.Secret:

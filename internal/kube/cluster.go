@@ -28,8 +28,8 @@ type Cluster struct {
 	client dynamic.Interface
 }
 
-// InCluster returns the cluster of the exporter's pod. It uses the pod's service account. The error names the missing
-// part.
+// InCluster returns the cluster in which the exporter runs. It uses the service account of the exporter's pod. The
+// error names what is missing.
 func InCluster(node string, log *slog.Logger) (*Cluster, error) {
 	config, err := rest.InClusterConfig()
 	if err != nil {
@@ -38,8 +38,8 @@ func InCluster(node string, log *slog.Logger) (*Cluster, error) {
 	return NewCluster(config, node, log)
 }
 
-// NewCluster returns the cluster of config. The client also logs to klog, which is global to the process, so main must
-// redirect klog.
+// NewCluster returns the cluster that a client configuration describes. The client also logs to klog, which is global
+// to the process, so main must redirect klog.
 func NewCluster(config *rest.Config, node string, log *slog.Logger) (*Cluster, error) {
 	if node == "" {
 		return nil, errors.New("finding pods needs the name of this node: set --discovery.node, or NODE_NAME from spec.nodeName")
@@ -52,8 +52,8 @@ func NewCluster(config *rest.Config, node string, log *slog.Logger) (*Cluster, e
 }
 
 // Follow keeps a store up to date with the objects of one kind on this node until ctx ends. The objects are in one
-// namespace, or in all. Follow needs the verbs list and watch. It passes the important results to called. An error has
-// a method Reason, which returns one word for metrics.
+// namespace, or in all. Follow needs the verbs list and watch. It calls called with nil when a list or watch succeeds,
+// and with an error when one fails. The error has a method Reason, which returns one word for metrics.
 func (c *Cluster) Follow(ctx context.Context, kind schema.GroupVersionResource, namespace string, store cache.ReflectorStore,
 	called func(error),
 ) {

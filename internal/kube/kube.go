@@ -13,7 +13,7 @@ const longestName = 253 // bytes; Kubernetes' limit for any name
 // PodName identifies a pod.
 type PodName struct{ Namespace, Name string }
 
-// label returns a name as a label value.
+// label converts a name to a label value: it limits the length, and replaces invalid UTF-8.
 func label(b []byte) string {
 	return strings.ToValidUTF8(string(b[:min(len(b), longestName)]), "\uFFFD")
 }

@@ -6,10 +6,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// answer holds the devices of the containers on the node.
+// answer is an answer of the kubelet. It lists the devices of all containers on the node.
 type answer struct{ holdings []Holding }
 
-// Holding is a device that a container has.
+// Holding is a device that is assigned to a container.
 type Holding struct {
 	PodName
 	Container string
@@ -19,7 +19,7 @@ type Holding struct {
 	Pool      string // pool of the driver of a resource claim
 }
 
-// codec decodes an answer. The request has no fields. The API's generated types would link an unwanted client.
+// codec decodes an answer. The request has no fields. The API's generated types would add a gRPC client to the binary.
 type codec struct{}
 
 // Name implements connect.Codec.
@@ -116,8 +116,8 @@ func (a *answer) addClaimed(b []byte, h Holding, err *error) {
 	a.holdings = append(a.holdings, h)
 }
 
-// messageFields yields the strings and messages in a message, by number. If the message is damaged, it stops there and
-// sets err.
+// messageFields yields the fields of a protobuf message that are strings or messages, with their numbers. If the
+// message is damaged, messageFields stops there and sets err.
 func messageFields(b []byte, err *error) iter.Seq2[protowire.Number, []byte] {
 	return func(yield func(protowire.Number, []byte) bool) {
 		for len(b) > 0 && *err == nil {

@@ -17,9 +17,9 @@ var sliceVersions = []string{"v1", "v1beta2", "v1beta1"}
 // sliceRetry is the time between queries if the cluster has no dynamic resource allocation.
 const sliceRetry = 10 * time.Minute
 
-// Slices has the devices that drivers of resource claims offer on the node. The kubelet uses the driver's name for the
-// device of a container. Only a slice translates this name into a UUID of NVML. Slices needs the verbs list and watch
-// on resourceslices.
+// Slices has the devices that drivers of resource claims offer on the node. The kubelet reports the device of a
+// container under the driver's name for it. Only a slice translates this name into NVML's UUID. Slices needs the verbs
+// list and watch on resourceslices.
 type Slices struct {
 	cluster *Cluster
 	slices  *Store[slice]
@@ -28,7 +28,7 @@ type Slices struct {
 	state string // error of the last call, logged only when it changes
 }
 
-// slice has the fields of a ResourceSlice that UUID reads.
+// slice has those fields of a ResourceSlice that the method UUID reads.
 type slice struct {
 	Spec struct {
 		Driver string `json:"driver"`
@@ -49,12 +49,12 @@ type attributes map[string]struct {
 	String string `json:"string"`
 }
 
-// Slices returns the devices of the node's resource drivers. They are known only while Run runs.
+// Slices returns the devices of the node's resource drivers. The devices are known only while Run runs.
 func (c *Cluster) Slices() *Slices {
 	return &Slices{cluster: c, slices: NewStore[slice](c.Log, func() {})}
 }
 
-// UUID returns the UUID of a GPU or of a MIG device. It is empty if the UUID is unknown.
+// UUID returns the UUID of a GPU or of a MIG device. The result is empty if the UUID is unknown.
 func (s *Slices) UUID(driver, pool, device string) string {
 	for _, one := range s.slices.All() {
 		if one.Spec.Driver != driver || one.Spec.Pool.Name != pool {
@@ -96,7 +96,7 @@ func (s *Slices) runVersion(ctx context.Context, version string) {
 		})
 }
 
-// note logs the result of a call when it changes.
+// note logs the result of a call to the API server if it differs from the previous result.
 func (s *Slices) note(err error) {
 	state := "up"
 	if failed, ok := errors.AsType[callError](err); ok {

@@ -24,25 +24,25 @@ func NewStore[T any](log *slog.Logger, changed func()) *Store[T] {
 	return &Store[T]{log: log, changed: changed, objects: map[string]*T{}}
 }
 
-// Decode reads an object from the API server.
+// Decode converts an object from the API server to T.
 func Decode[T any](object map[string]any) (*T, error) {
 	one := new(T)
 	return one, runtime.DefaultUnstructuredConverter.FromUnstructured(object, one)
 }
 
-// DecodeObject decodes an object that a Store gets.
+// DecodeObject decodes an object in the form in which the dynamic client passes it to a Store.
 func DecodeObject[T any](object any) (*T, error) {
 	return Decode[T](object.(*unstructured.Unstructured).Object) // the dynamic client returns only this type
 }
 
-// All returns the objects in any order.
+// All returns the objects, in no particular order.
 func (s *Store[T]) All() []*T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.objects))
 }
 
-// change updates the objects with apply and signals the change.
+// change updates the objects with apply, and calls changed.
 func (s *Store[T]) change(apply func(objects map[string]*T)) error {
 	s.mu.Lock()
 	apply(s.objects)
@@ -51,7 +51,7 @@ func (s *Store[T]) change(apply func(objects map[string]*T)) error {
 	return nil
 }
 
-// put decodes an object into a map of objects.
+// put decodes an object, and adds it to a map of objects.
 func (s *Store[T]) put(into map[string]*T, object any) {
 	one, err := DecodeObject[T](object)
 	if err != nil {

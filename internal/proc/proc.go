@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Scan has the processes of one moment. Each scan reads all data again, because process ids are reused.
+// Scan is a snapshot of all processes. Each scan reads all data again, because process ids are reused.
 type Scan struct {
 	root     string
 	fs       procfs.FS
@@ -59,7 +59,7 @@ func New(root string) *Scan {
 // Processes yields the ids of all processes.
 func (s *Scan) Processes() iter.Seq[int] { return maps.Keys(s.parents) }
 
-// strangers matches processes that start other processes but do not belong to them.
+// strangers matches programs that merely start other programs, such as shells and supervisors.
 var strangers = regexp.MustCompile(`^(systemd.*|init|tini|dumb-init|docker-init|catatonit|s6-.*|runsv.*|supervisord|` +
 	`containerd-shim.*|conmon|runc|crun|sh|bash|dash|ash|zsh|fish|busybox|sshd.*|login|sudo|su|cron|crond|tmux.*|screen|slurmstepd|raylet)$`)
 
@@ -125,8 +125,8 @@ var (
 // has ended.
 const UnknownContainer = "unknown"
 
-// Container returns the container in which a process runs, from its cgroup: the id of the container, and the uid of the
-// pod. Outside containers, both are empty. Outside Kubernetes, the uid is empty.
+// Container reads from a process' cgroup in which container the process runs: the id of the container, and the uid of
+// the pod. Outside containers, both are empty. Outside Kubernetes, the uid is empty.
 func (s *Scan) Container(pid int) (id, pod string) {
 	p, err := s.fs.Proc(pid)
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 	tcpListen      = "0A"
 )
 
-// network holds the contents of a network namespace.
+// network has the addresses and the listening sockets of a network namespace.
 type network struct {
 	addresses map[netip.Addr]bool
 	listening map[string]netip.AddrPort // by socket inode
@@ -58,7 +58,8 @@ func (s *Scan) EphemeralPorts() (low, high uint16) {
 	return uint16(limits[0]), uint16(limits[1])
 }
 
-// namespace identifies the network namespace of a process. It is empty if it is unreadable.
+// namespace returns the identity of a process' network namespace. The result is empty if the link in procfs is
+// unreadable.
 func (s *Scan) namespace(pid string) string {
 	name, _ := os.Readlink(filepath.Join(s.root, pid, "ns/net"))
 	return name
@@ -99,7 +100,7 @@ func (s *Scan) network(pid int) *network {
 }
 
 // Connections returns the number of established connections at a port of the network namespace of a process. Every
-// process in the same pid namespace may read this file.
+// process in the same pid namespace may read the files under /proc/PID/net.
 func Connections(root string, pid int, port uint16) (n int, err error) {
 	err = eachSocket(filepath.Join(root, strconv.Itoa(pid)), tcpEstablished, func(_ string, at netip.AddrPort) {
 		if at.Port() == port {
@@ -109,7 +110,8 @@ func Connections(root string, pid int, port uint16) (n int, err error) {
 	return n, err
 }
 
-// eachSocket calls each for the sockets of a network namespace that have a state. Without IPv6, there is no tcp6.
+// eachSocket calls each for all sockets of a network namespace that are in the given state. Without IPv6, the file tcp6
+// does not exist.
 func eachSocket(dir, state string, each func(inode string, at netip.AddrPort)) (err error) {
 	for _, file := range []string{"net/tcp6", "net/tcp"} {
 		var text []byte
@@ -123,9 +125,10 @@ func eachSocket(dir, state string, each func(inode string, at netip.AddrPort)) (
 	return err
 }
 
-// parseSocket reads a line of /proc/PID/net/tcp or tcp6, if the line describes a socket in a state: "sl local_address
-// rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …". An address is printed as 32-bit words in
-// the byte order of the machine. The parser of package procfs is deprecated, and fails at the first unexpected line.
+// parseSocket reads a line of /proc/PID/net/tcp or tcp6, if the line describes a socket in the given state: "sl
+// local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …". An address is printed as
+// 32-bit words in the byte order of the machine. The parser of package procfs is deprecated, and fails at the first
+// unexpected line.
 func parseSocket(line, state string) (inode string, at netip.AddrPort, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 10 || fields[3] != state {

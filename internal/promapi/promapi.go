@@ -14,8 +14,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 )
 
-// Connect returns the API of the Prometheus at an address. httpConfig is empty, or names a file of Prometheus' HTTP
-// client configuration. wrap may be nil. Otherwise it wraps the connection to the network.
+// Connect returns a client for the API of the Prometheus at an address. httpConfig is empty, or names a file with
+// Prometheus' HTTP client configuration. If wrap is not nil, it wraps the client's HTTP transport.
 func Connect(address, httpConfig string, wrap func(http.RoundTripper) http.RoundTripper) (prometheus.API, error) {
 	if _, err := httpclient.Address("prometheus", address, "http-config"); err != nil {
 		return nil, err

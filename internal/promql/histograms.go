@@ -59,7 +59,7 @@ func histograms(e Expr) Expr {
 	return e
 }
 
-// overTime returns the range of a function whose only argument is a range.
+// overTime returns the range that a function reads, if the range is the function's only argument.
 func overTime(c *parser.Call) (*parser.MatrixSelector, bool) {
 	if len(c.Args) != 1 {
 		return nil, false
@@ -68,9 +68,9 @@ func overTime(c *parser.Call) (*parser.MatrixSelector, bool) {
 	return m, ok
 }
 
-// either returns the result of apply for a selector. If the selector's histogram is stored as a native histogram, it
-// returns the result of apply for the native equivalent. Native histograms come first, because a long window still
-// contains the older series after a change of the storage.
+// either returns an expression that prefers native histograms. It applies a function to a selector of classic series,
+// and to the equivalent for native histograms. The native result comes first, because after a change to native
+// histograms, a long window still contains classic series.
 func either(s *parser.VectorSelector, apply func(*parser.VectorSelector) Expr) Expr {
 	classic := apply(s)
 	base, part := histogramPart(s.Name)
@@ -89,7 +89,8 @@ func either(s *parser.VectorSelector, apply func(*parser.VectorSelector) Expr) E
 	return classic
 }
 
-// choice always adds parentheses. If VictoriaMetrics reads the rules, the chart recognises a choice by its parentheses.
+// choice prefers the native result to the classic result. It always adds parentheses, because the chart recognises a
+// choice by them when it writes rules for VictoriaMetrics.
 func choice(native, classic Expr) Expr { return &parser.ParenExpr{Expr: Or(native, classic)} }
 
 // histogramPart splits the name of a histogram's series. For all other series, part is empty.
@@ -104,7 +105,8 @@ func histogramPart(name string) (base, part string) {
 	return name, ""
 }
 
-// counted returns the histogram whose number of observations a selector reads from the bucket without an upper bound.
+// counted returns the selector of a histogram's count, if a selector reads this count from the bucket without an upper
+// bound.
 func counted(s *parser.VectorSelector) (*parser.VectorSelector, bool) {
 	i := slices.IndexFunc(s.LabelMatchers, func(m *Matcher) bool { return m.String() == `le="+Inf"` })
 	if i < 0 {

@@ -2,9 +2,9 @@ package promql
 
 import "github.com/prometheus/prometheus/promql/parser"
 
-// metricsQL maps Prometheus functions to MetricsQL functions with the same meaning. In MetricsQL, rate, increase
-// and delta also read the sample before the window, an increase may begin at zero, and a series that appears counts
-// as a change.
+// metricsQL maps Prometheus functions to MetricsQL functions with the same meaning. MetricsQL's own rate, increase and
+// delta also read the sample before the window. Its increase may begin at zero, and its changes counts the appearance
+// of a series as a change.
 var metricsQL = map[string]string{
 	"changes": "changes_prometheus", "delta": "delta_prometheus", "increase": "increase_prometheus", "rate": "rate_prometheus",
 }

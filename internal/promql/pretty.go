@@ -59,7 +59,7 @@ func enclosed(head string, e Expr, tail string, margin, from, after int) string 
 	return strings.TrimSuffix(head, " ") + newline(margin+1) + layout(e, margin+1, margin+1, len(comma)) + comma + newline(margin) + tail
 }
 
-// opens reports whether an expression prints its lines between its own parentheses.
+// opens reports whether an expression has its own parentheses, and can break lines between them.
 func opens(e Expr) bool {
 	switch n := e.(type) {
 	case *parser.ParenExpr, *parser.AggregateExpr:
@@ -86,7 +86,7 @@ func short(e Expr) bool {
 	return false
 }
 
-// call prints a function. Numbers and texts stay on the line of the other argument.
+// call prints a function call. Arguments that are numbers or strings stay on the line of the other argument.
 func call(n *parser.Call, margin, from, after int) string {
 	if !opens(n) {
 		var b strings.Builder
@@ -114,7 +114,8 @@ func call(n *parser.Call, margin, from, after int) string {
 	return enclosed(head, long, tail+")", margin, from, after)
 }
 
-// operation prints two operands. Even a set operator stays on a line that only closes parentheses.
+// operation prints a binary operation. If the left operand ends with a line of closing parentheses, even a set operator
+// stays on this line.
 func operation(n *parser.BinaryExpr, margin, from, after int) string {
 	left, op, flat := layout(n.LHS, margin, from, 0), tight(n.ShortString())+" ", len(printed(n.RHS))+after
 	beside := func(at int) (string, bool) {
@@ -142,8 +143,8 @@ func operation(n *parser.BinaryExpr, margin, from, after int) string {
 	return strings.TrimSuffix(left, " ") + newline(margin+1) + layout(n.RHS, margin+1, margin+1, after)
 }
 
-// printed prints an expression on one line. tight leaves out the spaces in lists of labels, as in selectors, because
-// these spaces are a twentieth of a rule file.
+// printed returns an expression on one line. tight removes the spaces from lists of labels, because these spaces would
+// take a twentieth of a rule file.
 func printed(e Expr) string { return tight(e.String()) }
 
 func tight(s string) string {

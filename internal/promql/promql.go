@@ -16,10 +16,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Expr holds a PromQL expression.
+// Expr is a PromQL expression.
 type Expr = parser.Expr
 
-// Matcher holds a condition on a label.
+// Matcher is a condition on a label.
 type Matcher = labels.Matcher
 
 // Eq matches a label with exactly this value.
@@ -41,7 +41,8 @@ func Re(label, expr string) *Matcher {
 // Vector and the next three functions therefore leave out gateways, unless m has a matcher for the role.
 func Vector(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name, ofEngines(f, m)) }
 
-// CountOf selects the number of observations of a histogram. If there is a plain counter, it selects this counter.
+// CountOf selects the number of observations of a histogram. If the exporter also exports this number as a plain
+// counter, CountOf selects the counter.
 func CountOf(f *metrics.Family, m ...*Matcher) Expr {
 	if stage, _ := f.Stage(); stage != "" {
 		return Vector(metrics.Stages, append(slices.Clone(m), Eq(metrics.LabelStage, stage))...)
@@ -54,7 +55,8 @@ func BucketsOf(f *metrics.Family, m ...*Matcher) Expr {
 	return vector(f.Name+"_bucket", ofEngines(f, m))
 }
 
-// SumOf selects the sum of the observations of a histogram. If there is a plain counter, it selects this counter.
+// SumOf selects the sum of the observations of a histogram. If the exporter also exports this sum as a plain counter,
+// SumOf selects the counter.
 func SumOf(f *metrics.Family, m ...*Matcher) Expr {
 	if stage, sum := f.Stage(); stage != "" {
 		return Vector(sum, append(slices.Clone(m), Eq(metrics.LabelStage, stage))...)
@@ -88,7 +90,7 @@ func vector(name string, m []*Matcher) Expr {
 	return &parser.VectorSelector{Name: name, LabelMatchers: m}
 }
 
-// Offset moves a selector into the past.
+// Offset makes a selector read the values of an earlier time.
 func Offset(e Expr, d time.Duration) Expr {
 	v := *e.(*parser.VectorSelector)
 	v.OriginalOffset = d
@@ -121,31 +123,31 @@ func Rate(e Expr, window time.Duration) Expr { return Over("rate", e, window) }
 // Increase returns the increase of a counter in a window.
 func Increase(e Expr, window time.Duration) Expr { return Over("increase", e, window) }
 
-// Sum adds up. Like all aggregations, it keeps only the labels in by.
+// Sum adds up the values of each group of series. Like all aggregations, it keeps only the labels in by.
 func Sum(by []string, e Expr) Expr { return aggregate(parser.SUM, by, e) }
 
-// Max keeps the largest value.
+// Max returns the largest value of each group.
 func Max(by []string, e Expr) Expr { return aggregate(parser.MAX, by, e) }
 
-// Min keeps the smallest value.
+// Min returns the smallest value of each group.
 func Min(by []string, e Expr) Expr { return aggregate(parser.MIN, by, e) }
 
-// Avg keeps the mean.
+// Avg returns the mean of each group.
 func Avg(by []string, e Expr) Expr { return aggregate(parser.AVG, by, e) }
 
-// Stddev returns the standard deviation, which is 0 if all values are equal.
+// Stddev returns the standard deviation of each group.
 func Stddev(by []string, e Expr) Expr { return aggregate(parser.STDDEV, by, e) }
 
-// CountBy counts series.
+// CountBy counts the series of each group.
 func CountBy(by []string, e Expr) Expr { return aggregate(parser.COUNT, by, e) }
 
-// TopK keeps the k largest.
+// TopK keeps the k series with the largest values of each group.
 func TopK(k int, by []string, e Expr) Expr { return limited(parser.TOPK, k, by, e) }
 
-// BottomK keeps the k smallest.
+// BottomK keeps the k series with the smallest values of each group.
 func BottomK(k int, by []string, e Expr) Expr { return limited(parser.BOTTOMK, k, by, e) }
 
-// CountValues counts the series of each value, and writes the value into a label.
+// CountValues counts the series that have the same value, and writes this value into a label.
 func CountValues(label string, by []string, e Expr) Expr {
 	a := aggregate(parser.COUNT_VALUES, by, e).(*parser.AggregateExpr)
 	a.Param = Str(label)
@@ -224,19 +226,19 @@ func Mul(a, b Expr, m ...*Matching) Expr { return binary(parser.MUL, a, b, m) }
 // Div divides a by b.
 func Div(a, b Expr, m ...*Matching) Expr { return binary(parser.DIV, a, b, m) }
 
-// Gt keeps greater values. Like all comparisons, it keeps series of the left side.
+// Gt keeps the series of a that are greater than b. All comparisons return series of the left side.
 func Gt(a, b Expr, m ...*Matching) Expr { return binary(parser.GTR, a, b, m) }
 
-// Ge keeps values that are greater or equal.
+// Ge keeps the series of a that are at least b.
 func Ge(a, b Expr, m ...*Matching) Expr { return binary(parser.GTE, a, b, m) }
 
-// Lt keeps smaller values.
+// Lt keeps the series of a that are less than b.
 func Lt(a, b Expr, m ...*Matching) Expr { return binary(parser.LSS, a, b, m) }
 
-// Le keeps values that are smaller or equal.
+// Le keeps the series of a that are at most b.
 func Le(a, b Expr, m ...*Matching) Expr { return binary(parser.LTE, a, b, m) }
 
-// Equal keeps equal values.
+// Equal keeps the series of a that are equal to b.
 func Equal(a, b Expr, m ...*Matching) Expr { return binary(parser.EQLC, a, b, m) }
 
 // And keeps series of a that have a partner in b. A nil m means that all labels must be equal.
@@ -287,7 +289,7 @@ func operand(op parser.ItemType, e Expr, left bool) Expr {
 	return &parser.ParenExpr{Expr: e}
 }
 
-// comparing is the precedence of comparisons.
+// comparing is the precedence of comparison operators, as binding returns it.
 const comparing = 3
 
 // binding returns the precedence of an operator.
@@ -370,7 +372,7 @@ func Rename(e Expr, names map[string]string) Expr {
 	return copied
 }
 
-// labelNames returns the arguments of a function that name labels.
+// labelNames returns those arguments of a function that are names of labels.
 func labelNames(c *parser.Call) []Expr {
 	switch c.Func.Name {
 	case "label_replace":

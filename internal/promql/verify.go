@@ -15,8 +15,9 @@ import (
 // ScrapeLabels lists labels that Prometheus may add to any series.
 var ScrapeLabels = []string{metrics.LabelCluster, "job", "instance", "node"}
 
-// Lookup returns the family of a series name. This is an exported family, a histogram or a part of it, a recorded
-// series or one of its windows, or a series of another program. It returns nil if the vocabulary lacks the name.
+// Lookup returns the family to which a series name belongs. The name may be that of an exported family, a part of a
+// histogram, a recorded series, one window of a recorded series, or a series of another program. It returns nil if the
+// vocabulary lacks the name.
 func Lookup(name string) *metrics.Family {
 	base, _ := histogramPart(name)
 	if f := metrics.Lookup(base); f != nil {
@@ -52,7 +53,7 @@ func Verify(query string) error {
 	return errors.Join(c.errs...)
 }
 
-// parts checks that an expression that reads a native histogram also reads the classic histogram.
+// parts checks that an expression reads each histogram in both forms, if it reads the native form.
 func (c *checker) parts(e Expr) {
 	named := map[string]bool{}
 	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
@@ -116,7 +117,7 @@ func (c *checker) labels(e Expr) []string {
 	return nil
 }
 
-// grouped checks an aggregation and returns the labels that it keeps.
+// grouped checks an aggregation, and returns the labels that the aggregation keeps.
 func (c *checker) grouped(e *parser.AggregateExpr) []string {
 	below := c.labels(e.Expr)
 	for _, l := range e.Grouping {

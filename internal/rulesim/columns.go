@@ -14,10 +14,10 @@ import (
 )
 
 // Columns evaluates rules over series whose samples are known for every step beforehand. An expression is compiled once
-// and then costs nanoseconds per step. A query would cost a tenth of a millisecond. Columns supports the part of PromQL
-// that rules about one subject need, and refuses all other expressions. NaN means absent. Rules see the records of
-// earlier rules from the same step, and the records of later rules from the step before, as in groups that are
-// evaluated in order.
+// and then costs nanoseconds per step. A query would cost a tenth of a millisecond. Columns supports only the part of
+// PromQL that backtests need, and refuses all other expressions. NaN means that a sample is absent. Rules see the
+// records of earlier rules from the same step, and the records of later rules from the step before, as in groups that
+// are evaluated in order.
 type Columns struct {
 	start  time.Time
 	step   time.Duration
@@ -59,14 +59,14 @@ func NewColumns(start time.Time, step time.Duration, steps int) *Columns {
 	}
 }
 
-// Put sets a series. Rules that were added before the series see each sample one step later. Put keeps the slice, so
-// the caller must not change it.
+// Put adds or replaces a series. Rules that were recorded before the series was added read each sample one step later.
+// Put keeps the slice, so the caller must not change it.
 func (c *Columns) Put(name string, l labels.Labels, values []float64) {
 	c.changed(name)
 	put(c.series, name, &column{l, values, len(c.rules) - 1, 1})
 }
 
-// Bind sets the value of an aggregation for all later rules, so that they do not evaluate it.
+// Bind sets the results of an aggregation in advance, so that later rules do not evaluate the aggregation.
 func (c *Columns) Bind(expr parser.Expr, l labels.Labels, values []float64) {
 	c.changed(expr.String())
 	put(c.bound, expr.String(), &column{l, values, -1, 1})
@@ -95,7 +95,7 @@ func (c *Columns) Record(name string, more map[string]string, expr parser.Expr, 
 	c.rules = append(c.rules, &columnRule{name: name, labels: labels.FromMap(more), expr: expr, every: every, reads: c.reads(expr)})
 }
 
-// changed marks every rule that reads a series, directly or indirectly, for a new evaluation.
+// changed marks all rules that read a series, directly or indirectly. They are evaluated again.
 func (c *Columns) changed(name string) {
 	for _, r := range c.rules {
 		if r.done && r.reads[name] {
@@ -105,7 +105,7 @@ func (c *Columns) changed(name string) {
 	}
 }
 
-// reads returns the names and the bound texts that an expression reads.
+// reads returns the names of the series, and the texts of the bound aggregations, that an expression reads.
 func (c *Columns) reads(e parser.Expr) map[string]bool {
 	names := map[string]bool{}
 	var visit func(n parser.Node)
@@ -216,7 +216,7 @@ func withLabels(l, more labels.Labels) labels.Labels {
 	return b.Labels()
 }
 
-// compile returns the series of an expression that the rule at a place in the order reads.
+// compile returns the series of an expression. place is the position of the rule that contains the expression.
 func (c *Columns) compile(e parser.Expr, place int) ([]output, error) {
 	if text, ok := c.at[e]; ok {
 		return c.instant(c.bound[text], place, 0), nil
@@ -249,7 +249,8 @@ func (c *Columns) selected(v *parser.VectorSelector) (cols []*column) {
 	return cols
 }
 
-// ago returns the age in steps of the sample that a reader at a place gets with an offset.
+// ago returns how many steps back a rule must look in a column. place is the rule's position, and offset is from its
+// selector.
 func (c *Columns) ago(col *column, place int, offset time.Duration) int {
 	steps := int((offset + c.step - 1) / c.step)
 	if col.place >= place {
@@ -258,7 +259,7 @@ func (c *Columns) ago(col *column, place int, offset time.Duration) int {
 	return steps
 }
 
-// instant reads the last evaluation of series.
+// instant returns the most recent sample of each series at each step.
 func (c *Columns) instant(cols []*column, place int, offset time.Duration) (out []output) {
 	for _, col := range cols {
 		values, ago, every := col.values, c.ago(col, place, offset), col.every
@@ -306,7 +307,7 @@ func (c *Columns) call(e *parser.Call, place int) ([]output, error) {
 	return nil, fmt.Errorf("columns cannot evaluate %s", e)
 }
 
-// each applies a function to all present values.
+// each applies a function to all values that are not absent.
 func each(of []output, f func(float64) float64) (out []output) {
 	for _, o := range of {
 		out = append(out, output{o.labels, func(step int) float64 {
@@ -319,7 +320,7 @@ func each(of []output, f func(float64) float64) (out []output) {
 	return out
 }
 
-// window has the samples after one step and up to another step. Both steps move on.
+// window has the samples of a range. Both ends of the range move forward with the steps.
 type window struct {
 	values   []float64
 	from, to int // first step in the window, and first step after the window
@@ -328,7 +329,7 @@ type window struct {
 	falling  []int // steps whose values may still become the smallest
 }
 
-// move moves the window, so that it covers the time from after one step to another step.
+// move moves the window. It then covers the steps after the step after, up to the step last.
 func (w *window) move(after, last int) {
 	for ; w.to <= last; w.to++ {
 		v := w.values[w.to]
@@ -510,7 +511,7 @@ func (c *Columns) binary(e *parser.BinaryExpr, place int) ([]output, error) {
 	}), nil
 }
 
-// joined combines each series with the first of its present partners.
+// joined combines each series, at each step, with its first partner that has a value.
 func joined(all []output, match func(output) []output, f func(a, b float64) float64,
 	name func(l, partner labels.Labels) labels.Labels,
 ) (out []output) {
@@ -532,7 +533,7 @@ func joined(all []output, match func(output) []output, f func(a, b float64) floa
 	return merged(out)
 }
 
-// lacking keeps each series while none of its partners is present.
+// lacking keeps the value of a series at each step at which none of its partners has a value.
 func lacking(all []output, match func(output) []output) (out []output) {
 	for _, o := range all {
 		partners := match(o)
@@ -547,7 +548,7 @@ func lacking(all []output, match func(output) []output) (out []output) {
 	return out
 }
 
-// merged merges series with the same labels into one. The first present value counts.
+// merged merges series with the same labels into one. At each step, the first value that is not absent counts.
 func merged(all []output) (out []output) {
 	groups, order := grouped(all, func(l labels.Labels) labels.Labels { return l })
 	for _, key := range order {

@@ -51,8 +51,7 @@ func (l loader) Parse(text string) (parser.Expr, error) {
 	return written{e, text}, err
 }
 
-// needed is a part of a rule. It is sufficient for an evaluation as long as some of the series that the rule reads have
-// never been stored.
+// needed is the part of a rule that has to be evaluated as long as the missing series have never been stored.
 type needed struct {
 	text    string   // "" if the rule has no result
 	missing []string // names of those series
@@ -104,8 +103,8 @@ func (s *Sim) needed(text string) (string, error) {
 	return n.text, nil
 }
 
-// without removes parts from an expression. It removes parts that have no result because the series that they read are
-// missing. It returns nil if nothing is left. The result shares parts with the expression.
+// without removes those parts of an expression that have no result because their series are missing. It returns nil if
+// nothing is left. The result shares nodes with the original expression.
 func without(e parser.Expr, missing func(name string) bool) parser.Expr {
 	around := func(copied parser.Expr, part *parser.Expr) parser.Expr {
 		if *part = without(*part, missing); *part == nil {
@@ -134,7 +133,7 @@ func without(e parser.Expr, missing func(name string) bool) parser.Expr {
 		c := *e
 		return around(&c, &c.Expr)
 	case *parser.Call:
-		// These have a result regardless of the series that they read.
+		// These functions have a result even if the series that they read are missing.
 		if slices.Contains([]string{"absent", "absent_over_time", "info", "scalar", "vector"}, e.Func.Name) {
 			return e
 		}
@@ -154,7 +153,7 @@ func without(e parser.Expr, missing func(name string) bool) parser.Expr {
 	return e
 }
 
-// left returns the remaining part of an operation. c is a copy that has only the remaining operands.
+// left returns what remains of the operation e. c is a copy of e that has only the operands with a result.
 func left(e, c *parser.BinaryExpr) parser.Expr {
 	switch {
 	case e.Op == parser.LOR && c.LHS == nil:
@@ -169,7 +168,7 @@ func left(e, c *parser.BinaryExpr) parser.Expr {
 	return c
 }
 
-// written is an expression and its text, because the rule manager requests the text at every evaluation.
+// written stores the text of an expression, because the rule manager requests the text at every evaluation.
 type written struct {
 	parser.Expr
 	text string
@@ -177,8 +176,8 @@ type written struct {
 
 func (w written) String() string { return w.text }
 
-// clone copies the parts that an evaluation changes. These are selectors, lists of labels, which the evaluation sorts,
-// and the nodes that contain them.
+// clone copies the nodes that an evaluation changes: selectors, lists of labels (the evaluation sorts them), and the
+// nodes that contain these.
 func clone(e parser.Expr) parser.Expr {
 	switch e := e.(type) {
 	case nil, *parser.NumberLiteral, *parser.StringLiteral:

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/prometheus/util/convertnhcb"
 )
 
-// native passes on the samples of a scrape like a Prometheus that converts classic histograms to native histograms with
-// custom buckets. A family with buckets counts as a histogram.
+// native passes on the samples of a scrape. Like a Prometheus with this setting, it converts classic histograms to
+// native histograms with custom buckets. It treats each family with buckets as a histogram.
 func native(scrape func(Emit), float Emit, convert func(labels.Labels, *histogram.Histogram, *histogram.FloatHistogram)) {
 	type sample struct {
 		labels labels.Labels

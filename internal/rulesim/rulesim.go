@@ -1,5 +1,5 @@
 // Package rulesim runs rule files in Prometheus' own storage and query engine over simulated time. Days of an incident
-// take seconds, with Prometheus' real staleness, "for", annotations and ALERTS series.
+// take seconds. Staleness, "for", annotations and ALERTS series are those of a real Prometheus.
 package rulesim
 
 import (
@@ -55,7 +55,7 @@ type Sim struct {
 	// Samples counts the samples that rule evaluations have read.
 	Samples int64
 	// Whole evaluates complete rules, as Prometheus does, including parts that cannot have a result. The results are the
-	// same, but cost as much as in Prometheus.
+	// same, but take as much time as in Prometheus.
 	Whole bool
 	// Native, when set, reports whether Prometheus converts the histograms of a scrape to native histograms.
 	Native func(at time.Time) bool
@@ -156,16 +156,16 @@ func (s *Sim) DB() *tsdb.DB { return s.db }
 // Engine returns the query engine of the simulation.
 func (s *Sim) Engine() *promql.Engine { return s.engine }
 
-// Run advances the clock from one time to another, without the end. Once per scrape interval, it calls scrape for all
-// samples. A series that is not emitted again becomes stale. Every group is evaluated at its own interval, after some
-// more scrapes. Errors of rules end the run.
+// Run advances the clock from one time to another, and stops before the second. Once per scrape interval, it calls
+// scrape, which must emit all samples. A series that is not emitted again becomes stale. Run evaluates every group at
+// the group's own interval, but only after many scrapes at once. If a rule fails, the run ends.
 func (s *Sim) Run(from, to time.Time, interval time.Duration, scrape func(at time.Time, emit Emit)) error {
 	var ticks []time.Time
 	for at := from; at.Before(to); at = at.Add(interval) {
 		if err := s.Scrape(at, scrape); err != nil {
 			return err
 		}
-		// Groups run at the multiples of their interval before the next scrape.
+		// Before the next scrape, groups are evaluated at the multiples of their interval.
 		for tick := at.Truncate(time.Minute); tick.Before(at.Add(interval)); tick = tick.Add(time.Minute) {
 			if !tick.Before(at) {
 				ticks = append(ticks, tick)

@@ -15,14 +15,15 @@ import (
 	"github.com/prometheus/prometheus/rules"
 )
 
-// rule is a rule of a group. It has the series that the rule reads, and the series of its last evaluation.
+// rule is a rule of a group, with the series that it reads, and with the series of its last evaluation.
 type rule struct {
 	rules.Rule
 	every  time.Duration
 	text   string
 	labels labels.Labels                       // labels of all series that the rule stores
 	reads  map[string][]*parser.VectorSelector // by name; nil is a selector in a text
-	// sooner are rules that this rule reads. later rules are evaluated after it, or are the rule itself.
+	// This rule reads the results of the rules in sooner and later. Rules in sooner are evaluated before it. Rules in
+	// later are evaluated after it, or are the rule itself.
 	sooner, later []*rule
 	hidden        map[string]string // see asOf
 	last          map[uint64]labels.Labels
@@ -78,7 +79,7 @@ func (r *rule) writes() []string {
 	return []string{r.Name()}
 }
 
-// writesFor reports whether a selector may select series of the rule. nil selects all series.
+// writesFor reports whether a selector may select series that the rule stores. A nil selector selects all series.
 func (r *rule) writesFor(v *parser.VectorSelector) bool {
 	return v == nil || !slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool {
 		return m.Name != model.MetricNameLabel && r.labels.Has(m.Name) && !m.Matches(r.labels.Get(m.Name))
@@ -214,8 +215,8 @@ func (s *Sim) EvalAll(ticks []time.Time) error {
 	return nil
 }
 
-// asOf returns a query of a rule that does not see the records of later rules at the same step. If a selector selects
-// series of both sooner and later rules, it stays unchanged, because these rules are in one part.
+// asOf changes the query of a rule, so that it does not read what later rules recorded at the same step. If a selector
+// selects series of both sooner and later rules, it stays unchanged, because these rules are in one part.
 func (s *Sim) asOf(r *rule, text string) (string, error) {
 	if !slices.ContainsFunc(r.later, func(other *rule) bool { return strings.Contains(text, other.writes()[0]) }) {
 		return text, nil
@@ -261,7 +262,7 @@ func (s *Sim) asOf(r *rule, text string) (string, error) {
 	return hidden, nil
 }
 
-// lookAhead evaluates the query of a rule at all ticks.
+// lookAhead evaluates the query of a rule at all ticks, and stores the results until each tick is evaluated.
 func (s *Sim) lookAhead(r *rule, ticks []time.Time) error {
 	var times []time.Time
 	for _, tick := range ticks {
@@ -305,8 +306,8 @@ func (s *Sim) lookAhead(r *rule, ticks []time.Time) error {
 	return nil
 }
 
-// knows keeps the results of a query over many steps. It marks the steps with new series, because these series must be
-// stored in the order of a query at that step.
+// knows stores the results of a query over many steps for later. In again, it marks the steps at which a series first
+// appears: the query must run again at these steps, because it determines the order in which new series are stored.
 func (r *rule) knows(m promql.Matrix, again map[int64]bool) {
 	for _, series := range m {
 		first := !r.known[series.Metric.Hash()]
@@ -344,8 +345,8 @@ func (s *Sim) overSteps(text string, from, to time.Time, step time.Duration) (pr
 	return copied, nil
 }
 
-// tied returns the steps, in milliseconds, at which topk selects among equal values by the order of the series. In a
-// query over many steps, this order is random.
+// tied returns the times of the steps, in milliseconds, at which topk must choose among series with equal values. It
+// then chooses by the order of the series, which is random in a query over many steps.
 func (s *Sim) tied(text string, from, to time.Time, step time.Duration) (map[int64]bool, error) {
 	tied := map[int64]bool{}
 	e, err := s.reader.ParseExpr(text)
@@ -391,8 +392,8 @@ func (s *Sim) tied(text string, from, to time.Time, step time.Duration) (map[int
 	return tied, err
 }
 
-// evaluate evaluates a rule and stores the result, as Prometheus does. A series without a result becomes stale. hide
-// hides the records of later rules at the same step.
+// evaluate evaluates a rule and stores the result, as Prometheus does. A series without a new result becomes stale.
+// With hide, the rule does not read what later rules recorded at the same step.
 func (s *Sim) evaluate(r *rule, at time.Time, hide bool) error {
 	query := func(ctx context.Context, text string, at time.Time) (promql.Vector, error) {
 		if r.ahead != nil && text == r.text {

@@ -11,7 +11,7 @@ import (
 	"net/http"
 )
 
-// Page has the parts in which web pages differ.
+// Page has the parts that differ between web pages.
 type Page struct {
 	Title string
 	// Root is the relative path to the exporter's root, for example ../ from /runbooks/. It is relative because a proxy
@@ -42,7 +42,7 @@ var layout = template.Must(template.New("layout").Parse(`<!DOCTYPE html>
 {{ end }}</body></html>
 `))
 
-// Document writes a web page unchanged, for a file.
+// Document writes a complete HTML document, for example to a file.
 func (p Page) Document(to io.Writer) error {
 	p.Style = style + p.Style
 	return layout.Execute(to, p)

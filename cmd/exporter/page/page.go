@@ -1,5 +1,6 @@
-// Package page serves the node page, which shows the current state of the node's engines, GPUs and objectives. Every few seconds, the
-// browser reads the exporter's metrics, compares them with the previous ones, and draws. The exporter stores nothing.
+// Package page serves the node page, which shows the current state of the node's engines, GPUs and objectives. Every
+// few seconds, the browser reads the exporter's metrics, compares them with the previous reading, and updates the page.
+// The exporter stores nothing.
 package page
 
 import (
