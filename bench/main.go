@@ -207,7 +207,7 @@ func (c contender) measure(dir string, n *node) (r result, err error) {
 		return r, err
 	}
 	defer p.stop()
-	// the program has found its engines
+	// Wait until the program has found its engines.
 	for begin := n.reads.Load(); c.scrapes && n.reads.Load() < begin+int64(len(n.targets)) && time.Since(p.began) < 20*time.Second; {
 		time.Sleep(n.pause)
 	}

@@ -65,7 +65,8 @@ func throughVictoriaMetrics(page []byte, _ io.Writer) error {
 	return bad
 }
 
-// serveParser answers scrapes until it is killed. For each scrape, it reads all targets through a parser, one after the other.
+// serveParser answers scrapes until it is killed. For each scrape, it fetches all targets, one after the other, and
+// passes their pages through a parser.
 func serveParser(name, address string, targets []string) error {
 	through := parsers[name]
 	listener, err := net.Listen("tcp", address)

@@ -39,7 +39,8 @@ type table struct {
 // multiple of the exporter's.
 var programs = []string{"exporter with 8 GPUs", "fetch-only", "vm-parser", "textparse", "expfmt", "Prometheus", "vmagent"}
 
-// Row writes the exporter's CPU time, the relative CPU time of the others, and the memory of the two most common programs.
+// Row returns a row of the table: the exporter's CPU time, the relative CPU times of the other programs, and the memory
+// of the two most common programs.
 func (t table) Row() string {
 	of := func(program string, format func(result) string) string {
 		if i := slices.IndexFunc(t.results, func(r result) bool { return r.name == program }); i >= 0 {

@@ -189,8 +189,8 @@ func (c *comparing) rest(s subjectOf) {
 	}
 }
 
-// element returns the first of some elements that has a value. Without a value, it returns the first existing element.
-// If no element exists, the path is empty.
+// element returns the first element of paths that has a value. If none has a value, it returns the first element that
+// exists. If none exists, path is empty.
 func (s subjectOf) element(paths []string) (path, text string) {
 	for _, p := range paths {
 		if t, ok := s.values[p]; ok {

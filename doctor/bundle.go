@@ -61,7 +61,7 @@ var hidden = []string{
 }
 
 // Bundle packs nvidia-smi's output and the readings into a gzipped tar file, without anything that identifies the
-// machine. Names of hosts, pods and processes are left out. Serial numbers and UUIDs become numbers.
+// machine. Names of hosts, pods and processes are left out. Other serial numbers and UUIDs replace the machine's own.
 func Bundle(document []byte, readings ...*Reading) ([]byte, error) {
 	i := identities{}
 	document = smiIdentity.ReplaceAllFunc(document, func(m []byte) []byte {

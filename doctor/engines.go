@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// subject names an engine.
+// subject returns the name of an engine, as the subject of a finding.
 func subject(labels map[string]string) string {
 	s := "engine " + labels[metrics.LabelServer]
 	if pod := labels[metrics.LabelPod]; pod != "" {

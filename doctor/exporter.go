@@ -178,8 +178,8 @@ func checkEachGPU(e *Reading, r *Report) {
 	}
 }
 
-// checkHealth checks the verdicts on GPUs. A bad verdict is no missing metric, but the report also has a finding for
-// each GPU that should be taken out of service.
+// checkHealth checks the verdicts on GPUs. It adds a finding for each GPU that should be taken out of service, although
+// no metric is missing.
 func checkHealth(p Picture, r *Report) {
 	e := p.Exporter
 	for _, s := range e.of(metrics.GPUHealth) {

@@ -145,7 +145,7 @@ func (p Picture) exporters() []target {
 	})
 }
 
-// isExporter reports whether a target has delivered the metrics page of an exporter.
+// isExporter reports whether Prometheus has an exporter's build information from a target.
 func (p *Prometheus) isExporter(t target) bool {
 	return slices.ContainsFunc(p.info[buildInfo], func(l labelSet) bool { return [2]string{l["job"], l[metrics.LabelInstance]} == t.key() })
 }

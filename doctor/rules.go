@@ -126,7 +126,8 @@ func (r rule) gives(v *parser.VectorSelector) bool {
 	})
 }
 
-// regained returns the alerts that can fire when the families in back exist, even if other families are absent.
+// regained returns the alerts that can fire again if the families in back exist, even though the other absent families
+// do not.
 func (r Rules) regained(absent func(*metrics.Family) bool, back []string) []string {
 	still := r.silenced(func(f *metrics.Family) bool { return absent(f) && !slices.Contains(back, f.Name) })
 	return slices.DeleteFunc(r.silenced(absent), func(name string) bool { return slices.Contains(still, name) })
@@ -192,7 +193,7 @@ func (r Rules) window(least time.Duration) (shortest time.Duration, alerts []str
 	return shortest, distinct(alerts)
 }
 
-// selects reports whether a rule reads series of a name.
+// selects reports whether any rule reads series with a name.
 func (r Rules) selects(name string) bool {
 	return slices.ContainsFunc(r, func(rule rule) bool {
 		return slices.ContainsFunc(parser.ExtractSelectors(rule.expr), func(matchers []*labels.Matcher) bool {

@@ -33,7 +33,8 @@ type element struct {
 // smiLimit limits the size of a document. A document about eight GPUs has 2 MiB.
 const smiLimit = 64 << 20
 
-// smiLists are elements with one entry per clock, process or device. They have many values, and these values have no names.
+// smiLists are elements with one entry per clock, process or device. They are skipped, because they have many values
+// without names of their own.
 var smiLists = map[string]bool{
 	"supported_clocks": true, "accounted_processes": true, "processes": true, "mig_devices": true,
 	"retired_pagelist": true,

@@ -32,7 +32,7 @@ type Move struct {
 // are missing from it.
 const memory = 10 * time.Minute
 
-// giveUp is how long an engine waits for a KV cache that does not arrive. It is the default of vLLM's Mooncake connector.
+// giveUp is how long an engine waits for a KV cache before it gives up. It is the default of vLLM's Mooncake connector.
 const giveUp = 480 * time.Second
 
 // moves is the state of the transfers.

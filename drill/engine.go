@@ -2,9 +2,9 @@
 // package and its subpackages contain invented numbers. The metrics follow the engines' documentation, and never the
 // exporter's tables.
 //
-// The model follows vLLM's V1 scheduler. It has continuous batching with chunked prefill under a token budget per step,
-// and KV blocks. If no block is free, the newest request is preempted and recomputed. It also has a prefix cache and
-// speculative decoding. Time is virtual. Profile.Run connects it to a clock.
+// The model follows vLLM's V1 scheduler. The model has continuous batching with chunked prefill under a token budget
+// per step, and KV blocks. If no block is free, the newest request is preempted and recomputed. The model also has a
+// prefix cache and speculative decoding. Time is virtual. Package live connects it to the machine's clock.
 package drill
 
 import (
@@ -119,13 +119,13 @@ type Decoded struct {
 type Engine struct {
 	Serving
 	// Clock is the GPU's clock as a share of its maximum. Slow is a factor on the duration of steps. Starved is how long
-	// each step waits for the CPU while the GPU idles. Lag is how much longer the CPU's part of each step takes because the
-	// CPU is slow, although it is free: the GPU idles, and no thread waits for a CPU. Masking is how long the CPU works on each
-	// running request in each step, one after the other, while the GPU idles, as on the token masks of structured outputs.
-	// Preparing is how long the server's only thread works on each request (its template, its images) before the core gets the
-	// request. Wedged means that the engine's core hangs: its server accepts requests and shows old metrics, and clients give
-	// up. ShowsIdle means that a wedged core reports no running request. Broken means that the server answers each request with
-	// an error at once.
+	// each step waits for a free CPU while the GPU idles. Lag is how much longer each step takes because the CPU is slow:
+	// the GPU idles, although no thread waits for a CPU. Masking is how long the CPU works on each running request in each
+	// step while the GPU idles, for example on the token masks of structured outputs. It works on one request after the
+	// other. Preparing is how long the server's only thread works on each request (its template, its images) before the
+	// core gets the request. Wedged means that the engine's core hangs: its server accepts requests and shows old metrics,
+	// and clients give up. ShowsIdle means that a wedged core reports no running request. Broken means that the server
+	// answers each request with an error at once.
 	Clock, Slow float64
 	Starved     time.Duration
 	Lag         time.Duration
@@ -162,7 +162,8 @@ func NewEngine(s Serving, seed uint64, o Observer) *Engine {
 // Offer sends a request. Callers must offer requests in order of arrival.
 func (e *Engine) Offer(r *Request) { e.arriving = append(e.arriving, r) }
 
-// Holds returns the number of requests in the engine, as a router counts them. These requests were sent and have not ended.
+// Holds returns the number of requests in the engine. Like a router, it counts the requests that were sent and have not
+// ended.
 func (e *Engine) Holds() int {
 	if e.Broken {
 		return 0

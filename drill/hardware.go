@@ -73,8 +73,9 @@ func (s Serving) kvBytesPerToken() float64 {
 // matrix products of the tokens take longer, their time counts instead. In addition, the step reads the KV cache of
 // each sequence. attended is the number of pairs of a token and an earlier token that it attends to.
 //
-// clock is the GPU's SM clock as a share of its maximum. Compute scales with it. Bandwidth scales with it only below half of the clock.
-// Above that, enough requests are in flight to keep the memory busy, and the memory's clock is not lowered.
+// clock is the GPU's SM clock as a share of its maximum. The speed of computation is proportional to it. The bandwidth
+// is proportional to it only below half of the maximum clock. Above that, enough memory accesses are in flight to keep
+// the memory busy, and the memory's clock is not lowered.
 func (s Serving) stepSeconds(tokens, context int, attended, drafted, clock float64) float64 {
 	bandwidth := s.GPU.Bandwidth * bandwidthShare * min(1, 2*clock)
 	read := s.Weights.Parameters * s.Weights.Bytes / bandwidth

@@ -24,7 +24,7 @@ import (
 type Finding struct {
 	// Place names the panel, the variable or the rule.
 	Place string
-	// From is the old expression, and To is the new expression. If the old expression was left unchanged, the two are equal.
+	// From is the old expression, and To is the new one. They are equal if the expression was left unchanged.
 	From, To string
 	// Left explains why the expression was left unchanged. Left is empty if the expression was rewritten, or if it is
 	// about other software.
@@ -163,7 +163,7 @@ func Dashboard(body []byte, o Options) (File, error) {
 	return File{Text: out.Bytes(), Findings: d.findings}, nil
 }
 
-// walk looks for panels and variables. panel is the nearest object with a title.
+// walk looks for panels and variables in a node. panel is the nearest object around the node that has a title.
 func (d *dashboard) walk(n, panel *node, key string) {
 	if n.object {
 		if n.get("title") != nil && n.get("title").isText {

@@ -163,7 +163,7 @@ func ofRow(d *engine.Dialect, r *engine.Row, add func(name string, e equal)) {
 	e.named(r, add)
 }
 
-// labelsOfRow maps the labels of a row's series, with the names that a Prometheus stores.
+// labelsOfRow maps the labels of a row's series. The keys are the names that the labels have in Prometheus.
 func labelsOfRow(d *engine.Dialect, r *engine.Row) map[string]mapped {
 	to := map[string]mapped{metrics.LabelInstance: {name: metrics.LabelServer}}
 	for _, same := range []string{metrics.LabelNamespace, metrics.LabelPod, metrics.LabelContainer, metrics.LabelCluster} {

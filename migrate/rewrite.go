@@ -160,7 +160,7 @@ func paren(e parser.Expr) parser.Expr {
 	return &parser.ParenExpr{Expr: e}
 }
 
-// operand puts a binary operator in parentheses.
+// operand puts an expression in parentheses if it is a binary operation.
 func operand(e parser.Expr) parser.Expr {
 	if _, ok := e.(*parser.BinaryExpr); ok {
 		return &parser.ParenExpr{Expr: e}

@@ -185,7 +185,8 @@ func (g growth) of(name string, wanted map[string]string) (sum float64) {
 	return sum
 }
 
-// bucket returns the bounds of the histogram bucket that contains a quantile, and the distance of a value from this bucket in buckets.
+// bucket returns the bounds of the histogram bucket that contains a quantile, and how many buckets a value is away from
+// this bucket.
 func (g growth) bucket(name string, q, value float64) (low, high float64, apart int) {
 	counts := map[float64]float64{}
 	for _, s := range g.after.Series {

@@ -48,8 +48,8 @@ type Said struct {
 	Verdict json.RawMessage `json:"verdict"`
 }
 
-// firstLine returns the sentence of a page or of a triage that names where to look first. Without such a sentence, it returns the first
-// line.
+// firstLine returns the sentence in which a page or a triage names where to look first. If there is no such sentence,
+// it returns the first line.
 func firstLine(text string) string {
 	i := max(0, strings.Index(text, "Look first at: "))
 	line, _, _ := strings.Cut(text[i:], "\n")

@@ -286,8 +286,8 @@ func (s *Stage) watch(ctx context.Context) error {
 	return s.exporter.answers(ctx, "http://"+local(s.port+30)+"/metrics", time.Minute)
 }
 
-// learn reads two metrics pages while the engines are healthy, and generates Prometheus' history from them. If an earlier play had the
-// same load, it uses the rates of that play.
+// learn reads two metrics pages while the engines are healthy, and generates Prometheus' history from them. If an
+// earlier play had the same load, learn uses the rates of that play.
 func (s *Stage) learn(ctx context.Context) error {
 	url := "http://" + local(s.port+30) + "/metrics"
 	text, err := fetch(ctx, url)
@@ -496,7 +496,8 @@ func (s *Stage) alerts(ctx context.Context) (all []string) {
 	return all
 }
 
-// burn takes CPU time away from an engine. It starts processes that compute on the engine's core, each in its own session.
+// burn takes CPU time away from an engine. It starts n processes that compute on the engine's core, each in its own
+// session.
 func (s *Stage) burn(e *Engine, n int) error {
 	for range n {
 		p, err := start(os.DevNull, nil, s.taskset, "-c", strconv.Itoa(e.core), "sh", "-c", "while :; do :; done")

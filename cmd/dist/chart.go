@@ -54,7 +54,8 @@ func (r *release) writeChart(image v1.Hash) (v1.Hash, error) {
 	return artefact.Digest()
 }
 
-// chart returns the files of the packed chart. It also returns Chart.yaml as JSON, which Helm keeps beside the chart in a registry.
+// chart returns the files of the packed chart. It also returns the content of Chart.yaml as JSON, because Helm stores
+// this JSON beside the chart in a registry.
 func (r *release) chart(image v1.Hash) (files []file, meta []byte, err error) {
 	root := filepath.Join(r.root, "helm", product)
 	set := map[string][][2]string{

@@ -18,7 +18,8 @@ import (
 // libraries lists the system libraries that the image needs for the exporter and for NVML.
 var libraries = []string{"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
 
-// labels lists the labels in the Dockerfile, which builds the same image with a container engine.
+// labels returns the labels of the image. They are the same as in the Dockerfile, from which a container engine builds
+// the same image.
 func (r *release) labels() map[string]string {
 	const title = "org.opencontainers.image."
 	return map[string]string{

@@ -121,7 +121,7 @@ func (r *release) build() error {
 	return r.writeSums()
 }
 
-// describe sets the fields of the release. The program runs in its own folder.
+// describe sets the fields of the release. It requires that the program runs in its own folder.
 func (r *release) describe() (err error) {
 	if r.root, err = filepath.Abs("../.."); err != nil {
 		return err

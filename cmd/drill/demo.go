@@ -38,7 +38,8 @@ func lines(in io.Reader) <-chan string {
 	return typed
 }
 
-// run plays one incident. When the name of another incident is typed, run plays that incident. It ends when ctx is done.
+// run plays one incident. Whenever the user types the name of another incident, run plays that one. run returns when
+// ctx is done.
 func (d demo) run(ctx context.Context, name string, typed <-chan string) error {
 	in, err := incident.Find(known(), name)
 	for err == nil {

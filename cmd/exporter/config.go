@@ -21,7 +21,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// Config holds the exporter's single configuration file.
+// Config is the content of the exporter's configuration file.
 type Config struct {
 	// Targets lists the engines to read.
 	Targets []engine.TargetConfig `yaml:"targets"`

@@ -22,7 +22,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
 
-// gpuOptions holds the flags of the GPUs and their owners.
+// gpuOptions holds the flags for reading GPUs, and for finding their owners.
 type gpuOptions struct {
 	enabled, ownership    bool
 	podResources, podLogs string
@@ -236,7 +236,8 @@ func (n *node) connections(server string) (count int, known bool) {
 	return 0, false
 }
 
-// computing returns how much of the time the engine at a server's address computes on its busiest GPU. known is false if this is unknown.
+// computing returns the share of time in which the engine at an address computes on its busiest GPU. known is false if
+// this is unknown.
 func (n *node) computing(server string) (share float64, known bool) {
 	if owners := n.owners.Load(); owners != nil {
 		return owners.Computing(server)
@@ -253,7 +254,7 @@ func (n *node) detachOrAttach(got os.Signal) {
 	}
 }
 
-// owned returns engines as targets whose GPUs must be found.
+// owned converts engines to targets, whose GPUs package ownership looks for.
 func owned(engines []engine.Engine) []ownership.Target {
 	targets := make([]ownership.Target, 0, len(engines))
 	for _, e := range engines {

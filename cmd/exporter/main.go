@@ -35,7 +35,8 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(20)
 	}
-	// Run on one core. A scrape takes milliseconds, and with several cores, waking the cores would take longer than the work.
+	// Run on one core. A scrape takes milliseconds. With several cores, it would take longer to wake the cores than to do
+	// the work on one.
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(1)
 	}
@@ -51,7 +52,7 @@ func main() {
 }
 
 // commands lists the commands. If the first argument names a command, the command runs instead of the server. A command
-// writes its answer to out and its activity to progress.
+// writes its result to out, and reports its progress to progress.
 var commands = map[string]func(ctx context.Context, args []string, out, progress io.Writer) (status int, err error){
 	"capacity": capacityCommand,
 	"doctor":   doctorCommand,

@@ -103,7 +103,7 @@ func serve(ctx context.Context, n *node, o serverOptions, failed <-chan error) e
 	return fatal
 }
 
-// hostname returns the name of the machine, or an empty string without a name.
+// hostname returns the name of the machine, or an empty string if the name is unknown.
 func hostname() string {
 	name, _ := os.Hostname()
 	return name
@@ -126,7 +126,8 @@ func (s *server) handler() http.Handler {
 }
 
 // ownOrigin refuses requests that change state if another site made the browser send them. If the server listens only
-// on loopback, ownOrigin also refuses requests to any other host name, because another site can point its DNS name at this machine.
+// on loopback, ownOrigin also refuses requests to any other host name, because another site can make its own DNS name
+// resolve to this machine.
 func ownOrigin(listen *web.FlagConfig, h http.Handler) http.Handler {
 	h = http.NewCrossOriginProtection().Handler(h)
 	if listen == nil || listen.WebListenAddresses == nil || !slices.ContainsFunc(*listen.WebListenAddresses, loopback) ||

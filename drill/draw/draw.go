@@ -148,7 +148,8 @@ func byRole(r *rand.Rand, f *world.Fleet) {
 	f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
 }
 
-// entries returns how many replicas get the users' requests first.
+// entries returns the number of replicas that get the users' requests first. If there are prefill engines, only they
+// do.
 func entries(f world.Fleet) int { return cmp.Or(f.Prefills, f.Replicas) }
 
 // mix draws whether different kinds of users share the engines. For example, a classifier runs beside chat, or agents

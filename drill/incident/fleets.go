@@ -49,7 +49,8 @@ func decoding() world.Fleet {
 	return f
 }
 
-// offloading returns replicas whose KV cache does not fit their GPUs. They keep the rest in 32 GB of host memory, over PCIe.
+// offloading returns replicas whose KV cache does not fit into GPU memory. They store the rest in 32 GB of host memory,
+// which they reach over PCIe.
 func offloading() world.Fleet {
 	f := chat()
 	f.Profile.Release, f.Profile.Host, f.Profile.HostHits = "0.26.0", 32e9, 0.5

@@ -77,7 +77,8 @@ type Lever struct {
 // an hour ago.
 const defaultHistory = 2 * time.Hour
 
-// Names returns the alert or the clue that must name the cause, and its branch. Both are empty if no cause must be named.
+// Names returns the name of the alert or clue that must name the cause, and the branch of this alert or clue. Both are
+// empty if no cause must be named.
 func (in Incident) Names() (name string, branch rules.Branch) {
 	if in.Cause != nil {
 		return in.Cause.Name, in.Cause.Branch
@@ -101,7 +102,7 @@ func (in Incident) Ordered() []Fault {
 // fault builds a Fault, so that the catalogue needs one line for each.
 func fault(at time.Duration, do func(w *world.World)) Fault { return Fault{at, do} }
 
-// every applies a change to each replica.
+// every returns a change of the world that applies a change to each replica.
 func every(do func(r *world.Replica)) func(*world.World) {
 	return func(w *world.World) {
 		for _, r := range w.Replicas {
@@ -110,7 +111,7 @@ func every(do func(r *world.Replica)) func(*world.World) {
 	}
 }
 
-// one applies a change to one replica.
+// one returns a change of the world that applies a change to one replica.
 func one(i int, do func(r *world.Replica)) func(*world.World) {
 	return func(w *world.World) { do(w.Replicas[i]) }
 }
@@ -129,7 +130,7 @@ func with(f world.Fleet, change func(f *world.Fleet)) world.Fleet {
 	return f
 }
 
-// mayBeAbsent declares that the models of these objectives may have no engine.
+// mayBeAbsent changes objectives, so that their models may have no engine, and returns them.
 func mayBeAbsent(objectives []slo.Objective) []slo.Objective {
 	for i := range objectives {
 		objectives[i].MayBeAbsent = true

@@ -90,7 +90,7 @@ func demandGrows() []Incident {
 	}
 }
 
-// cachesFail are incidents of caches, of memory and of drafts.
+// cachesFail are incidents of caches, of memory and of draft tokens.
 func cachesFail() []Incident {
 	return []Incident{
 		{

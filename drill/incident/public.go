@@ -331,7 +331,7 @@ func publicDrivers() []Incident {
 	}
 }
 
-// publicGateways are incidents of gateways and of servers before decode engines.
+// publicGateways are incidents of gateways, and of servers in front of decode engines.
 func publicGateways() []Incident {
 	return []Incident{
 		{
@@ -587,8 +587,9 @@ func broken(i, xid int) func(*world.World) {
 	})
 }
 
-// diskTier returns a 27B model on one AMD R9700 (640 GB/s, 191 TFLOPS FP16, 32 GB) with a KV tier on disk. The weights of 4 bits,
-// the 64 KiB of KV cache per token, the lengths and the rate are assumptions. First tokens may take ten seconds.
+// diskTier returns a 27B model on one AMD R9700 (640 GB/s, 191 TFLOPS FP16, 32 GB) with a KV tier on disk. Some numbers
+// are assumptions: weights of 4 bits, 64 KiB of KV cache per token, the lengths and the rate. The objective for first
+// tokens allows ten seconds.
 func diskTier() world.Fleet {
 	f := chat()
 	f.Replicas = 1

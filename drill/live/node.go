@@ -267,7 +267,7 @@ func (n *Node) stop() {
 	n.process = nil
 }
 
-// Source returns the node, after its history, as a source for a Prometheus.
+// Source returns the inputs of a Prometheus that monitors the node. Call it after History.
 func (n *Node) Source() Source {
 	return Source{
 		Exporter: n.options.Listen, Instance: play.Instance, RuleFile: n.past.RuleFile, Style: n.around.style,

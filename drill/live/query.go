@@ -15,7 +15,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/site"
 )
 
-// QueryPath is the web page that answers one query. Its parameter has the same name as in Prometheus' own web page.
+// QueryPath is the path of the web page that shows the result of a query. The page's parameter has the same name as in
+// Prometheus' own web page.
 const QueryPath = "/graph"
 
 // shownSeries limits the answer on the web page.

@@ -239,7 +239,7 @@ func set(l labels.Labels) model.LabelSet {
 	return s
 }
 
-// within reports whether b contains all labels of a.
+// within reports whether b contains all alerts of a.
 func within(a, b map[model.Fingerprint]bool) bool {
 	for id := range a {
 		if !b[id] {

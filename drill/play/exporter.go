@@ -336,7 +336,8 @@ func served(c prometheus.Collector, put world.Put) error {
 	return nil
 }
 
-// labelled returns the labels of a series of the vocabulary, except empty labels. pairs are labels that the scrape adds.
+// labelled returns the labels of a series, for the given label values of a family. It leaves out empty labels. pairs
+// are the labels that the scrape adds.
 func labelled(f *metrics.Family, values []string, pairs ...string) labels.Labels {
 	pairs = append(pairs, model.MetricNameLabel, f.Name)
 	for i, v := range values {

@@ -60,7 +60,7 @@ type Play struct {
 	RuleFile     []byte
 	Prometheus   *rulesim.Sim
 	Alertmanager *Alertmanager
-	// Evaluations has the alerts that fired, and Sent has their notifications. Both are in order.
+	// Evaluations has the alerts that fired, and Sent has their notifications. Both are in order of time.
 	Evaluations []Evaluation
 	Sent        []Notification
 

@@ -16,7 +16,7 @@ func (p *Play) Reading(at time.Time) (triage.Reading, error) {
 	return triage.Reading{At: at, Series: all}, err
 }
 
-// Past answers queries about the past, like the simulated Prometheus.
+// Past answers a query about the past from the samples of the simulated Prometheus.
 func (p *Play) Past(_ context.Context, query string, at time.Time) (promql.Vector, error) {
 	return p.Prometheus.Query(query, at)
 }

@@ -3,7 +3,7 @@ package report
 import _ "embed"
 
 // FirstScore is the section of drill-scores.md about the first score with simulated engines that behave like real
-// engines. It was measured once, with the rules of that day. Regeneration does not change it.
+// engines. The score was measured once, with the rules as they were then. Regeneration does not change it.
 //
 //go:embed first.md
 var FirstScore string

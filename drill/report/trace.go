@@ -33,7 +33,7 @@ type Bar struct {
 	From, To time.Duration
 }
 
-// Trace records the course of an incident.
+// Trace has what a report shows of a played incident.
 type Trace struct {
 	Incident incident.Incident
 	Score    score.Score

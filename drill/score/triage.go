@@ -14,7 +14,8 @@ import (
 // Apart is the time between the readings of a triage.
 const Apart = 30 * time.Second
 
-// Triage has the branches that were named at the time of an incident's first page. An empty branch means that none was named.
+// Triage has the branches that the page and triage named at the time of an incident's first page. An empty branch means
+// that none was named.
 type Triage struct {
 	Incident string
 	Seed     uint64

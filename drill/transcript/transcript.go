@@ -34,7 +34,7 @@ const (
 	longLook  = 70 * time.Minute // after the lever, when the long window of the fast pair no longer contains the incident
 )
 
-// rows is the number of results of a query that a transcript shows.
+// rows limits the number of results that a transcript shows for a query.
 const rows = 12
 
 // Write plays an incident with its lever and writes the transcript as Markdown.

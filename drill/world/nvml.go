@@ -10,8 +10,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// These are the power and bandwidth of a busy H100, and its traffic over PCIe in MiB/s. They are assumptions, within the GPU's 700 W and
-// consistent with the share of bandwidth that the engine's model reaches. An engine of one GPU uses no NVLink.
+// These are the power and bandwidth of an H100, and its traffic over PCIe in MiB/s. They are assumptions. The power is
+// within the GPU's limit of 700 W. The bandwidth agrees with the share that the simulated engine reaches. An engine of
+// one GPU uses no NVLink.
 const (
 	idleWatts, busyWatts   = 110, 520
 	limitWatts             = 700

@@ -25,7 +25,8 @@ func (w *World) RoundTrip(req *http.Request) (*http.Response, error) {
 // gatewayFails draws whether the gateway fails one request.
 func (w *World) gatewayFails() bool { return w.GatewayFails > 0 && w.random.Float64() < w.GatewayFails }
 
-// probing is one of the exporter's probes. Its requests go to a replica. Without a replica, they go through the gateway.
+// probing is one of the exporter's probes. It sends its requests to a replica or, if replica is nil, through the
+// gateway.
 type probing struct {
 	*probe.Probe
 	replica *Replica
@@ -35,7 +36,8 @@ type probing struct {
 	up      bool           // the metrics endpoint answered when the request was sent
 }
 
-// Probe starts the exporter's probes as its process starts. Their requests are simulated. The exporter's own collector counts the results.
+// Probe starts the probes of an exporter whose process has just started. The probes' requests are simulated, and the
+// exporter's own collector counts the results.
 func (w *World) Probe(to *probe.Collector) error {
 	w.prober, w.probes = to, nil
 	var addresses []string

@@ -44,7 +44,8 @@ type Fleet struct {
 	// Ranks makes the replicas data-parallel ranks of one vLLM. They share its pod and its metrics page, and cannot
 	// restart alone.
 	Ranks bool
-	// Prefills makes the first replicas prefill engines, which compute prompts for the other replicas. Discovery labels the roles.
+	// Prefills is the number of replicas that are prefill engines, which compute prompts for the other replicas. They come
+	// first. Discovery sets the label for the role.
 	Prefills int
 	// SeesProcesses lets the exporter see the host's processes. Such a host also has four NVSwitches.
 	SeesProcesses bool
@@ -83,10 +84,10 @@ type World struct {
 	ManagerDead bool
 	// Idle leaves the fleet without clients.
 	Idle bool
-	// Hold keeps requests while no engine is up, like the activator of a platform that scales to zero.
+	// Hold makes the gateway keep requests while no engine is up, like the activator of a platform that scales to zero.
 	Hold bool
-	// GatewayDead makes the gateway lose the requests of users and probes. GatewayBuffers makes the gateway buffer each answer. Without
-	// probes, only GatewayDead has a visible effect.
+	// GatewayDead makes the gateway lose the requests of users and probes. GatewayBuffers makes the gateway buffer each
+	// answer, which only probes notice.
 	GatewayDead, GatewayBuffers bool
 	// GatewayFails is the share of requests that the gateway answers with 502, or with GatewayStatus, without
 	// forwarding them to an engine.
@@ -103,7 +104,8 @@ type World struct {
 	GatewaySwallows float64
 	// PassesPrefill makes the router send each request to a decode engine at once, past the prefill engines.
 	PassesPrefill bool
-	// FavoursDecode limits the router to this number of decode engines, for requests whose prefill has ended. 0 means all decode engines.
+	// FavoursDecode limits the router to this number of decode engines when it forwards a request after the prefill. 0
+	// means all decode engines.
 	FavoursDecode int
 	// Mismatched means that the driver's library is newer than the loaded kernel module, so loading NVML fails.
 	Mismatched bool
@@ -414,7 +416,8 @@ func (w *World) Advance(to time.Duration) {
 	}
 }
 
-// send passes requests to the engines. Held requests come first. Without an engine, the gateway holds or loses requests.
+// send passes requests to the engines. Held requests come first. If no engine is up, the gateway holds or loses
+// requests.
 func (w *World) send(requests []*drill.Request) {
 	if w.Idle {
 		return

@@ -363,7 +363,8 @@ func inlined(v, field reflect.Value) bool {
 	return false
 }
 
-// Name returns the name of a field in YAML, or an empty string. It also reports whether the fields of the field's value are inlined.
+// Name returns the name that a struct field has in YAML. The name is empty for a field that is inlined or that YAML
+// cannot set. inline means that the fields of the field's value are inlined.
 func Name(f reflect.StructField) (name string, inline bool) {
 	name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 	switch {

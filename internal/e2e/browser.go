@@ -161,7 +161,8 @@ func (b *Browser) Eval(expression string) string {
 	return value
 }
 
-// eval returns an error if the browser could not evaluate the whole expression, for example because another web page replaced this one.
+// eval is like Eval, but returns an error if the browser could not evaluate the whole expression, for example because
+// another web page replaced this one.
 func (b *Browser) eval(expression string) (string, error) {
 	b.t.Helper()
 	var got struct {

@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// Program returns the path of a program of the distribution. If the program is missing, the test is skipped, except in CI.
+// Program returns the path of a program that the distribution's package pkg installs. If the program is missing, the
+// test is skipped, except in CI.
 func Program(t *testing.T, name, pkg string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -32,7 +33,8 @@ func Program(t *testing.T, name, pkg string) string {
 	return path
 }
 
-// Build builds a command of this module, given as a path, and returns the path of the binary. With -short, it skips the test.
+// Build builds the command in a folder of this module, and returns the path of the binary. With -short, it skips the
+// test.
 func Build(t *testing.T, command string) string {
 	t.Helper()
 	notShort(t)
@@ -101,7 +103,8 @@ func Answers(t *testing.T, url string) {
 	})
 }
 
-// Until waits until the condition is true. On a busy machine, this may take long, so only the test's deadline limits the time.
+// Until waits until the condition is true. Only the test's deadline limits the time, because on a busy machine, the
+// wait may be long.
 func Until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for late := TooLate(t); !holds(); {

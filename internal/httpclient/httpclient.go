@@ -94,7 +94,8 @@ func WithoutCredentials(cfg config.HTTPClientConfig) config.HTTPClientConfig {
 	return cfg
 }
 
-// Address parses the server address in a flag. Its errors do not quote the address, because the address may contain a password.
+// Address parses the server address that a flag contains. Its errors do not quote the address, because the address may
+// contain a password.
 func Address(flag, address, remedy string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {

@@ -44,7 +44,8 @@ func NewKubelet(log *slog.Logger, socket string, interval time.Duration) *Kubele
 	return k
 }
 
-// State returns the result of the last query: StateUp, or the reason of the failure. It is empty before the first query.
+// State returns the result of the last query: StateUp, or why the query failed. The result is empty before the first
+// query.
 func (k *Kubelet) State() string { return k.state }
 
 // Holdings returns the devices in the last answer, and the time when this answer arrived. The time is zero before the
@@ -72,7 +73,8 @@ func (k *Kubelet) connect() {
 		connect.WithGRPC(), connect.WithCodec(codec{}), connect.WithReadMaxBytes(answerLimit))
 }
 
-// StateUp is the state while the kubelet answers. The other states are socket_missing, permission_denied and the names of gRPC codes.
+// StateUp is the state while the kubelet answers. Other states are socket_missing, permission_denied, and names of gRPC
+// codes.
 const StateUp = "up"
 
 const (

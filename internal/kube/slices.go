@@ -82,7 +82,8 @@ func (s *Slices) Run(ctx context.Context) {
 	}
 }
 
-// runVersion follows the slices in one version of the API. It ends when ctx ends, or when the cluster lacks this version.
+// runVersion follows the slices in one version of the API. It returns when ctx ends, or if the cluster lacks this
+// version.
 func (s *Slices) runVersion(ctx context.Context, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -10,10 +10,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// AnyHistograms returns a version of e that reads histograms of the vocabulary in both forms that Prometheus may store. A scraped histogram
-// has one series for each bucket, the count and the sum. Prometheus may also convert it to one native histogram with custom buckets
-// (convert_classic_histograms_to_nhcb, Prometheus 3). If a histogram is stored in both forms, it is read once. The result needs Prometheus
-// 2.40, because it has functions that MetricsQL lacks. e is not changed.
+// AnyHistograms returns a version of e that reads histograms of the vocabulary in both forms that Prometheus may store.
+// A scraped histogram has one series for each bucket, the count and the sum. Prometheus may instead convert it to one
+// native histogram with custom buckets (convert_classic_histograms_to_nhcb, Prometheus 3). If a histogram is stored in
+// both forms, it is read once. The result needs at least Prometheus 2.40. VictoriaMetrics refuses it, because MetricsQL
+// lacks some of its functions. e is not changed.
 func AnyHistograms(e Expr) Expr { return histograms(clone(e)) }
 
 // WithNative applies AnyHistograms to a query. It returns false if the query stays the same. It is for a server that

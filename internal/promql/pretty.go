@@ -44,8 +44,8 @@ func layout(e Expr, margin, from, after int) string {
 	return flat
 }
 
-// enclosed prints the content of parentheses on separate lines, unless the content has its own lines. If the tail
-// begins with a comma, it stays on the line of the closing parenthesis.
+// enclosed prints the content of parentheses on separate lines, unless the content can break between its own
+// parentheses. If the tail begins with a comma, it stays on the line of the closing parenthesis.
 func enclosed(head string, e Expr, tail string, margin, from, after int) string {
 	if opens(e) && margin+1+len(printed(e)) >= columns {
 		if inner := layout(e, margin, from+len(head), len(tail)+after); from+len(head)+len(firstLine(inner)) <= columns {

@@ -77,7 +77,8 @@ func NotRe(label, expr string) *Matcher {
 	return labels.MustNewMatcher(labels.MatchNotRegexp, label, expr)
 }
 
-// Either matches a label with a plain value. If expr is not a plain value, it matches with an anchored regular expression.
+// Either matches a label with expr. If expr has no special characters, Either matches exactly this value, otherwise it
+// uses expr as an anchored regular expression.
 func Either(label, expr string) *Matcher {
 	if regexp.QuoteMeta(expr) == expr {
 		return Eq(label, expr)
@@ -164,7 +165,7 @@ func Drop(labels []string, e Expr) Expr {
 	return &parser.AggregateExpr{Op: parser.MAX, Expr: e, Grouping: labels, Without: true}
 }
 
-// Quantile returns a quantile of the values of several series.
+// Quantile returns a quantile of the values of each group of series.
 func Quantile(q float64, by []string, e Expr) Expr {
 	a := aggregate(parser.QUANTILE, by, e).(*parser.AggregateExpr)
 	a.Param = Num(q)

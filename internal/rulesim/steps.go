@@ -86,9 +86,10 @@ func (r *rule) writesFor(v *parser.VectorSelector) bool {
 	})
 }
 
-// when returns the time for which the rule is evaluated at a tick of the clock, and whether it is due then. Prometheus gives each group its
-// own instant. If a group with a long interval were evaluated at the instant at which another group records, its window would miss the
-// record. The next window would also miss it, because a window excludes its start.
+// when returns the time for which the rule is evaluated at a tick of the clock, and whether it is due then. Prometheus
+// evaluates each group at a different instant. If a group with a long interval were evaluated at the same instant at
+// which another group records, its window would miss this record. The next window would also miss it, because a window
+// excludes its start.
 func (r *rule) when(tick time.Time) (time.Time, bool) {
 	if r.every > time.Minute {
 		return tick.Add(-time.Millisecond), tick.UnixNano()%int64(r.every) == 0

@@ -25,7 +25,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// These are tokens of the cluster.
+// These are bearer tokens that the cluster accepts.
 const (
 	Admin          = "admin"           // has all permissions
 	ServiceAccount = "service-account" // has the permissions of the cluster's initial service account
@@ -95,7 +95,7 @@ func (c *Cluster) Config(token string) *rest.Config {
 	return &rest.Config{Host: c.URL, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAFile: c.CA}}
 }
 
-// Of returns the client for the objects of a kind, all of version v1.
+// Of returns the client for the objects of one kind in a namespace. The API version is v1.
 func (c *Cluster) Of(group, resource, namespace string) dynamic.ResourceInterface {
 	return c.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}).Namespace(namespace)
 }
