@@ -1,6 +1,6 @@
-// Package backtest finds out when objectives would have paged, from the data in a Prometheus. The data are the
-// exporter's events or, if no exporter ran, the engines' own histograms and counters. The package reads the engines'
-// series with the tables of package engine, and evaluates the generated rules at every minute.
+// Package backtest finds out when objectives would have paged, from the history in a Prometheus. It reads the
+// exporter's events or, if no exporter ran, the engines' own histograms and counters, which the tables of package
+// engine map to events. It evaluates the generated rules for every minute.
 package backtest
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Backtest has the objectives and data of a replay, and the limits of the load on the server.
+// Backtest has the objectives, the source and the time range of a backtest, and limits for the load on the server.
 type Backtest struct {
 	// URL is the address of the Prometheus, for error messages. API sends the queries to this Prometheus.
 	URL string
@@ -39,7 +39,7 @@ type Backtest struct {
 	Source Source
 	// MaxSamples limits the samples that one query returns.
 	MaxSamples int
-	// Neighbours is the number of bucket bounds that are tried on each side of a threshold.
+	// Neighbours is how many bucket bounds on each side of a threshold are tried as other thresholds.
 	Neighbours int
 	// PagesPerMonth is the acceptable number of pages per objective and model in 30 days.
 	PagesPerMonth float64
@@ -80,11 +80,12 @@ type Row struct {
 	Threshold string  `json:"threshold_seconds,omitempty"`
 	Events    float64 `json:"events"`
 	Bad       float64 `json:"bad_events"`
-	// Spent is the share of the period's budget that was spent, at the traffic of the backtest.
+	// Spent is the share of the period's budget that was spent. The budget is computed from the traffic of the
+	// backtest.
 	Spent   float64   `json:"budget_spent_ratio"`
 	Pages   []Episode `json:"pages"`
 	Tickets []Episode `json:"tickets"`
-	// Targets and Bounds hold the results for other targets and thresholds. Best is the strictest target with an
+	// Targets and Bounds have the results for other targets and thresholds. Best is the strictest target with an
 	// acceptable number of pages, or empty.
 	Targets []Choice `json:"targets,omitempty"`
 	Bounds  []Choice `json:"thresholds,omitempty"`
@@ -100,7 +101,7 @@ type Episode struct {
 	Verdict string    `json:"verdict,omitempty"`
 }
 
-// Choice is another target or threshold, with its pages.
+// Choice is another target or threshold, with the number of pages that it would have caused.
 type Choice struct {
 	Value string `json:"value"`
 	Pages int    `json:"pages"`
@@ -171,17 +172,17 @@ func (b *Backtest) Run(ctx context.Context) (*Report, error) {
 	return r, nil
 }
 
-// note adds a remark to the report, once.
+// note adds a remark to the report, unless the report already has it.
 func (b *Backtest) note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(b.notes, text) {
 		b.notes = append(b.notes, text)
 	}
 }
 
-// minutes returns the number of evaluations.
+// minutes returns the number of minutes for which rules are evaluated.
 func (h *history) minutes() int { return int(h.end.Sub(h.begin)/time.Minute) + 1 }
 
-// scraped finds out how often targets are scraped, because the size of the answers depends on the interval.
+// scraped finds out how often targets are scraped, because the number of samples in an answer depends on it.
 func (h *history) scraped(ctx context.Context, g group) error {
 	expr := fmt.Sprintf("max(count_over_time({__name__=%q,%s}[1h]))", g.name, g.match)
 	value, _, _, err := h.API.QueryRange(ctx, expr, prometheus.Range{Start: h.end.Add(-day), End: h.end, Step: time.Hour})
@@ -215,7 +216,7 @@ func (b *Backtest) objective(name string) (slo.Objective, bool) {
 	return b.Objectives[i], true
 }
 
-// rows evaluates the counted events. known is the first minute with an event.
+// rows evaluates the rules over the counted events. known is the first minute with an event.
 func (c *counting) rows() (rows []Row, known int, err error) {
 	known = c.h.minutes()
 	others := map[key][]Choice{}
@@ -320,7 +321,7 @@ func (h *history) row(s *subject, o slo.Objective) (Row, error) {
 	return r, failed
 }
 
-// episodes merges the minutes in which an alert fires into episodes.
+// episodes merges the minutes in which an alert fires, and short pauses, into episodes.
 func episodes(firing []bool, begin time.Time) []Episode {
 	all := []Episode{}
 	last := -tileMinutes
@@ -338,8 +339,8 @@ func episodes(firing []bool, begin time.Time) []Episode {
 	return all
 }
 
-// alternatives returns the objectives with other thresholds. These are the bucket bounds of an engine next to the
-// present threshold.
+// alternatives returns copies of the objectives with other thresholds: the engine's bucket bounds next to the present
+// threshold.
 func (h *history) alternatives(lines []engine.Line) (all []slo.Objective) {
 	bounds := map[string][]float64{} // by name of the bucket series
 	for _, l := range lines {
@@ -372,7 +373,7 @@ func (h *history) alternatives(lines []engine.Line) (all []slo.Objective) {
 	return all
 }
 
-// seconds parses a bound of the vocabulary.
+// seconds parses a bucket bound in seconds.
 func seconds(bound string) float64 {
 	d, err := slo.ParseDuration(bound + "s")
 	if err != nil {
@@ -381,8 +382,8 @@ func seconds(bound string) float64 {
 	return d.Std().Seconds()
 }
 
-// Transport wraps the connection to the server. It waits between requests, and at least as long as the server's
-// Retry-After requires. If there is a folder, it caches answers that can no longer change.
+// Transport wraps the HTTP transport to the server. It pauses between requests, and waits as long as the server's
+// Retry-After requires. If cache names a folder, it caches answers that can no longer change.
 func Transport(pause time.Duration, cache string, progress io.Writer) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return cached{polite{next, pause, progress}, cache}

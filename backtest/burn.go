@@ -16,7 +16,7 @@ import (
 // tileMinutes is the number of minutes between two records of a budget.
 const tileMinutes = 5
 
-// subject holds the counts of one objective on one model, minute by minute. NaN means absent.
+// subject has the counts of one objective on one model, minute by minute. NaN means that there is no value.
 type subject struct {
 	key
 	threshold               string                     // bucket bound of the engine that was read last
@@ -50,7 +50,7 @@ func (s *subject) labels() labels.Labels {
 		metrics.LabelModel, s.Model), metrics.LabelRole, s.Role), metrics.LabelSLO, s.SLO)
 }
 
-// corrected adds to the increases the corrections that package rules records.
+// corrected applies to the increases the corrections that the rules would record.
 func (s *subject) corrected() {
 	for _, part := range []struct {
 		increases map[slo.Duration][]float64
@@ -77,13 +77,13 @@ func (s *subject) corrected() {
 	}
 }
 
-// maintained reports whether the rates of a minute include maintenance.
+// maintained reports whether the five-minute rates at a minute include maintenance.
 func (s *subject) maintained(i int) bool {
 	return slices.Contains(s.underWay[max(0, i-tileMinutes):i+1], true)
 }
 
-// over returns, for each minute, the sum of n values. The last of them is "ago" minutes earlier. A sum is absent if all
-// its values are absent.
+// over returns, for each minute, the sum of n consecutive values, of which the last is ago minutes earlier. If all n
+// values are absent, so is the sum.
 func over(values []float64, n, ago int) []float64 {
 	sums := nothing(len(values))
 	var total float64
@@ -107,13 +107,13 @@ func over(values []float64, n, ago int) []float64 {
 	return sums
 }
 
-// judge evaluates the generated rules over the counts of one objective on one model.
+// judge evaluates the generated rules on the counts of a subject.
 type judge struct {
 	*subject
 	columns *rulesim.Columns
 }
 
-// judge returns the rules, with the subject's numbers instead of raw counters.
+// judge returns a judge whose rules read the subject's numbers instead of raw counters.
 func (h *history) judge(s *subject, o slo.Objective) *judge {
 	n := len(s.counted)
 	j := &judge{s, rulesim.NewColumns(h.begin, rules.Interval, n)}
@@ -145,14 +145,14 @@ func (h *history) judge(s *subject, o slo.Objective) *judge {
 	return j
 }
 
-// configured lists the records of the exporter's configuration. In a backtest, its own objectives replace these
-// records.
+// configured lists the records that come from the exporter's configuration. In a backtest, its own objectives replace
+// them.
 var configured = []*metrics.Family{metrics.RecordedInfo, metrics.RecordedPeriod, metrics.RecordedObjective}
 
-// objectives is the group with these records.
+// objectives is the name of the group with the records in configured.
 const objectives = "llm-slo-objective"
 
-// rules returns the groups that judge an objective, in the order of their evaluation times.
+// rules returns the groups that judge an objective, in the order in which they are evaluated.
 func (h *history) rules() []rules.Group {
 	if h.judging == nil {
 		all := rules.Groups(rules.Options{WindowPairs: h.Pairs})
@@ -163,7 +163,7 @@ func (h *history) rules() []rules.Group {
 	return h.judging
 }
 
-// aim sets the target.
+// aim sets the target of the objective.
 func (j *judge) aim(o slo.Objective) {
 	j.columns.Put(metrics.RecordedObjective.Name, j.labels(), j.while(o.Target.Float(), j.isCounted))
 }
@@ -182,7 +182,7 @@ func (j *judge) fires(of slo.Severity) ([]bool, error) {
 
 func (s *subject) isCounted(i int) bool { return s.counted[i] }
 
-// while returns a series that has a value in every minute for which holds returns true.
+// while returns a series with a constant value in the minutes for which holds returns true.
 func (s *subject) while(value float64, holds func(i int) bool) []float64 {
 	values := nothing(len(s.counted))
 	for i := range values {

@@ -13,8 +13,8 @@ type point struct {
 	v, total float64
 }
 
-// counter is one series of the exporter. It has the samples of the current chunk, and earlier samples that windows
-// still need.
+// counter is one series as the exporter served it, or would have served it. It has the samples of the current chunk,
+// and earlier samples that windows still need.
 type counter struct {
 	series labels.Labels
 	points []point
@@ -47,7 +47,7 @@ func (c *counter) forget(before int64) {
 	c.points = append(c.points[:0], c.points[n:]...)
 }
 
-// each calls f for each minute of a chunk. It passes the samples of the window that ends at this minute, if there are any.
+// each calls f for each minute of a span, with the samples in the window that ends at this minute.
 func (c *counter) each(s span, window time.Duration, f func(minute int, at int64, in []point)) {
 	lo, hi := 0, 0
 	for i := s.from; i < s.to; i++ {
@@ -62,7 +62,7 @@ func (c *counter) each(s span, window time.Duration, f func(minute int, at int64
 	}
 }
 
-// increase computes Prometheus' increase(). With fewer than two samples, the result is NaN.
+// increase computes the same value as Prometheus' increase(). With fewer than two samples, the result is NaN.
 func increase(in []point, at int64, window time.Duration) float64 {
 	n := len(in) - 1
 	if n < 1 {
@@ -86,7 +86,7 @@ func increase(in []point, at int64, window time.Duration) float64 {
 	return gained * ((sampled + start + end) / sampled)
 }
 
-// present reports whether the series exists at a time. Its last sample must then come from the last scrape.
+// present reports whether a series exists at a time. This is the case if its last sample is from the last scrape.
 func present(in []point, at int64) bool {
 	n := len(in)
 	if n == 0 {
@@ -102,7 +102,7 @@ func present(in []point, at int64) bool {
 	return at-in[n-1].t < interval
 }
 
-// span is a range of minutes of a backtest. It excludes its end.
+// span is a range of minutes of a backtest. It includes the minute from and excludes the minute to.
 type span struct {
 	begin    int64 // time of minute 0
 	from, to int
@@ -120,7 +120,7 @@ func nothing(n int) []float64 {
 	return all
 }
 
-// plus adds two values. The second value may be absent.
+// plus adds two values. If one of them is absent, it returns the other.
 func plus(a, b float64) float64 {
 	switch {
 	case math.IsNaN(a):

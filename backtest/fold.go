@@ -15,7 +15,7 @@ import (
 
 var loopback = regexp.MustCompile(`^(?:` + metrics.Loopback + `)$`)
 
-// fold adds the samples of a chunk to the subjects. It drops samples that no later window needs.
+// fold adds the events in a chunk's samples to the subjects. It then drops the samples that no later window needs.
 func (c *counting) fold(from, until time.Time) {
 	minute := func(at time.Time) int { return int(at.Sub(c.h.begin) / time.Minute) }
 	s := span{begin: c.h.begin.UnixMilli(), from: max(minute(from)+1, 0), to: min(minute(until)+1, c.h.minutes())}
@@ -66,7 +66,7 @@ func selected(l labels.Labels, names []string) string {
 	return b.Labels().String()
 }
 
-// foldEngine adds one counter of an engine, which several exporters may export.
+// foldEngine adds one counter of an engine to its subject. same has a counter for each exporter that exports it.
 func (c *counting) foldEngine(s span, same []*counter, started *counter) {
 	l := same[0].series
 	of := key{
@@ -145,7 +145,7 @@ func (c *counting) model(k key) *serving {
 	return c.models[k]
 }
 
-// gained returns the exact gain since the last tile, every five minutes.
+// gained returns a function that yields the exact increase of a counter since the previous tile, every five minutes.
 func gained(s span) func(*counter, func(int, float64)) {
 	const tile = tileMinutes * time.Minute
 	return func(count *counter, yield func(int, float64)) {
@@ -186,7 +186,8 @@ func gained(s span) func(*counter, func(int, float64)) {
 	}
 }
 
-// unseen returns the events that an engine younger than ten minutes had counted before its first sample.
+// unseen returns a function that yields the events that an engine younger than ten minutes had counted before its first
+// sample.
 func (c *counting) unseen(s span, started *counter) func(*counter, func(int, float64)) {
 	return func(count *counter, yield func(int, float64)) {
 		if started == nil {

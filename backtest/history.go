@@ -32,7 +32,7 @@ var targetLabels = []string{
 	metrics.LabelContainer,
 }
 
-// page is the stored metrics page of one target in one chunk.
+// page has the series that Prometheus stored from one target in one chunk, as if they were the target's metrics page.
 type page struct {
 	engine.Stored
 	target    labels.Labels
@@ -41,7 +41,7 @@ type page struct {
 	uncounted map[string]slo.Reason // by objective and model
 }
 
-// piece holds the samples that the targets of a group have stored between from and until.
+// piece has the stored samples of a group's targets between from and until.
 type piece struct {
 	from, until time.Time
 	pages       []*page
@@ -57,7 +57,7 @@ type history struct {
 	judging    []rules.Group // see rules
 }
 
-// names returns regular expressions of the names of the wanted series.
+// names returns regular expressions that match the names of the series to read.
 func (h *history) names() []string {
 	if h.exporter {
 		return []string{
@@ -85,9 +85,8 @@ func (h *history) names() []string {
 	return append(engine.Sources(families...), "process_start_time_seconds")
 }
 
-// converted records which histograms are stored as native histograms. Such histograms are not replayed, because an
-// answer leaves out their empty buckets, and therefore the bounds of the objectives. The exporter's own counters are
-// stored unchanged.
+// converted notes which histograms are stored as native histograms. They cannot be replayed, because an answer leaves
+// out empty buckets, and with them perhaps the bounds of the objectives. The exporter's own counters are not affected.
 func (h *history) converted(ctx context.Context) error {
 	var bases []string
 	for _, name := range h.names() {
@@ -104,7 +103,7 @@ func (h *history) converted(ctx context.Context) error {
 	return nil
 }
 
-// group is a set of targets whose models no target outside the set serves.
+// group is a set of targets. No target outside the group serves one of its models.
 type group struct {
 	match string // matchers of the group's series, as in {…}
 	about string // matchers of the series about the engines' processes, which name no model
@@ -112,7 +111,7 @@ type group struct {
 	name  string // name of one of the series
 }
 
-// groups finds the targets, and the models that they serve.
+// groups finds the targets and their models, and divides the targets into groups.
 func (h *history) groups(ctx context.Context) ([]group, error) {
 	first := "{" + h.named(h.names()[:len(h.names())-1]) + `,le=~"|\\+Inf"}`
 	if h.exporter {
@@ -215,7 +214,8 @@ func (h *history) samples(ctx context.Context, selector string, to time.Time, d 
 	return value.(model.Matrix), truncated(expr, warnings)
 }
 
-// truncated returns an error for an incomplete answer, because a backtest on half of the samples would be unreliable.
+// truncated returns an error if warnings show that an answer may be incomplete, because a backtest on some of the
+// samples would be unreliable.
 func truncated(expr string, warnings prometheus.Warnings) error {
 	if len(warnings) == 0 {
 		return nil
@@ -265,8 +265,8 @@ func pages(series []model.LabelSet) []*page {
 	return all
 }
 
-// read counts the events in the chunks of a group. It starts at the beginning of the first minutes' windows. It
-// requests the next piece while it counts the current piece.
+// read counts the events of a group, chunk by chunk. It begins before the backtest, because the windows of the first
+// minutes do. It requests the next piece while it counts the current piece.
 func (h *history) read(ctx context.Context, g group, to *counting) (err error) {
 	pieces := make(chan piece)
 	go func() {
@@ -357,7 +357,7 @@ func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to 
 
 const minuteFormat = "2006-01-02 15:04"
 
-// counting folds the samples of a group into its subjects.
+// counting adds the samples of a group to its subjects.
 type counting struct {
 	h         *history
 	counters  map[string]*counter   // by series and target; kept across chunks
@@ -366,10 +366,10 @@ type counting struct {
 	uncounted map[string]slo.Reason // by objective and model
 }
 
-// serving holds the requests of a model.
+// serving has the requests of a model, by minute.
 type serving struct{ requests, ended []float64 }
 
-// pair is a line of a metrics page and the series that counts it.
+// pair is a line that the exporter would have served for a metrics page, with the series that it becomes in Prometheus.
 type pair struct {
 	engine.Line
 	id     string // series and target
@@ -384,7 +384,7 @@ func newCounting(h *history) *counting {
 	}
 }
 
-// alternative separates the name of an objective from another threshold.
+// alternative separates the name of an objective from the other threshold in the name of its copy.
 const alternative = "@"
 
 // open finds out which lines of a metrics page are counted.
@@ -414,7 +414,7 @@ func (h *history) open(p *page) error {
 	return nil
 }
 
-// keepStored keeps the events that the exporter itself counted, and returns their objectives.
+// keepStored keeps the events that the exporter itself counted, and returns the names of their objectives.
 func (p *page) keepStored() map[string]bool {
 	counted := map[string]bool{}
 	for i, s := range p.Series {
@@ -429,8 +429,8 @@ func (p *page) keepStored() map[string]bool {
 	return counted
 }
 
-// take keeps a counted line of an engine's metrics page, unless the exporter itself counted the line. with has the
-// series without which there are no events.
+// take keeps a line of an engine's metrics page if it counts events, unless the exporter itself counted them. with
+// lists, by line, the series without which there are no events.
 func (h *history) take(p *page, l engine.Line, counted map[string]bool, with map[string][]int) {
 	switch objective := l.Series.Get(metrics.LabelSLO); l.Series.Get(model.MetricNameLabel) {
 	case metrics.SLOEvents.Name, metrics.SLOBadEvents.Name:
@@ -453,13 +453,13 @@ func (h *history) take(p *page, l engine.Line, counted map[string]bool, with map
 	}
 }
 
-// availability reports whether an objective is about availability, because only the engine's metrics can count such an objective.
+// availability reports whether an objective is about availability.
 func (h *history) availability(name string) bool {
 	o, _ := h.objective(name)
 	return o.Signal == slo.Availability
 }
 
-// keep adds a line to the counted lines.
+// keep adds a line to the lines that are counted.
 func (p *page) keep(l engine.Line, with []int) {
 	b := labels.NewBuilder(l.Series)
 	for _, name := range []string{metrics.LabelCluster, metrics.LabelInstance} {
@@ -474,7 +474,7 @@ func unnamed(l labels.Labels) string {
 	return labels.NewBuilder(l).Del(model.MetricNameLabel).Labels().String()
 }
 
-// reads lists the series of a metrics page from which its lines are computed.
+// reads lists the indexes of the series from which the lines of a metrics page are computed.
 func (p *page) reads() []int {
 	var all []int
 	for _, l := range p.lines {
@@ -491,7 +491,7 @@ func (c *counting) take(all piece) {
 	}
 }
 
-// page computes the lines of a metrics page, scrape by scrape.
+// page computes the values of the lines of a metrics page, scrape by scrape.
 func (c *counting) page(p *page, streams model.Matrix) {
 	maps.Copy(c.uncounted, p.uncounted)
 	samples := make([][]model.SamplePair, len(p.Series))

@@ -14,15 +14,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// room adds up how many of a model's replicas were needed, in steps of the rules' interval.
+// room adds up, in steps of the rules' interval, how long a model's load exceeded its capacity, and how many replicas
+// were idle.
 type room struct {
 	beyond                       int       // steps in which the load exceeded the capacity
 	first                        time.Time // first of these steps
 	replicas, idle, idleAtNights float64   // multiplied by steps
 }
 
-// rooms records when each model of a group would have run out of capacity, and how many of its replicas were idle. Only
-// exporters record idle replicas. Times without a known capacity do not count.
+// rooms notes for how long the load of each model of a group exceeded its capacity, and how many of its replicas were
+// idle. This requires the history of an exporter. Times without a known capacity are ignored.
 func (h *history) rooms(ctx context.Context, g group) error {
 	if !h.exporter {
 		return nil
@@ -57,7 +58,7 @@ func (r *room) exceeded() string {
 		r.first.UTC().Format(minuteFormat))
 }
 
-// step has the recorded values of one step: the share of the capacity, and the replicas.
+// step has the recorded values of one step: the load as a share of the capacity, and the desired and present replicas.
 type step struct{ used, desired, replicas float64 }
 
 // room reads the records of the period d that ends at to.
@@ -108,7 +109,7 @@ func (h *history) room(ctx context.Context, g group, of map[string]*room, to tim
 	return nil
 }
 
-// named returns the model of a series, in the form of the rows.
+// named returns the name of a series' model, as in Row.name.
 func named(m model.Metric) string {
 	return Row{
 		Cluster: string(m[metrics.LabelCluster]), Namespace: string(m[metrics.LabelNamespace]), Model: string(m[metrics.LabelModel]),

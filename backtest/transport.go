@@ -16,14 +16,15 @@ import (
 	"time"
 )
 
-// polite sends one request after the other, with a pause between requests. It waits when the server requests a pause.
+// polite pauses before each request. If the server is busy, polite waits as long as the server asks, and repeats the
+// request.
 type polite struct {
 	next     http.RoundTripper
 	pause    time.Duration
 	progress io.Writer
 }
 
-// attempts limits how often a request is repeated on a busy server.
+// attempts limits how often a request to a busy server is sent.
 const attempts = 6
 
 // RoundTrip implements http.RoundTripper.
@@ -55,7 +56,8 @@ func (p polite) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// retryAfter parses the header of the n-th refusal. Without a header, each pause is twice as long as the previous pause.
+// retryAfter returns how long to wait after the n-th refusal, from its Retry-After header. Without the header, each
+// pause is twice as long as the one before.
 func retryAfter(header string, n int, now time.Time) (time.Duration, error) {
 	if header == "" {
 		return time.Second << n, nil
@@ -67,7 +69,7 @@ func retryAfter(header string, n int, now time.Time) (time.Duration, error) {
 	return max(at.Sub(now), 0), err
 }
 
-// cached keeps the answers about the past in a folder, so that an interrupted backtest can continue.
+// cached stores final answers in a folder, so that an interrupted backtest can continue.
 type cached struct {
 	next http.RoundTripper
 	dir  string
@@ -112,7 +114,7 @@ func (c cached) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, write(path, content)
 }
 
-// settled is the context key that marks answers as final.
+// settled is the context key of requests whose answers are final.
 type settled struct{}
 
 func read(path string) ([]byte, error) {
@@ -128,7 +130,7 @@ func read(path string) ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// write writes a complete file or no file.
+// write compresses content into a file. It writes the complete file or none.
 func write(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

@@ -18,16 +18,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// If the rules have recorded no verdict, a replay computes the verdict. replays limits the pages per model. replayed is how long before a
-// page the samples begin. The rules are evaluated in the last part of that time, which is evaluating long.
+// These constants are about replays, which compute verdicts if no exporter ran. replays limits the replayed pages per
+// group. replayed is how long before a page the samples begin. The rules are evaluated only in the last part of that
+// time, of length evaluating.
 const (
 	replays    = 2
 	replayed   = 75 * time.Minute
 	evaluating = 5 * time.Minute
 )
 
-// verdicts adds to each page its advice where to look first. The advice comes from the rules or, if no exporter ran,
-// from the engines' own series.
+// verdicts adds to each page where to look first. This comes from the recorded suspects or, if no exporter ran, from a
+// replay of the engines' own series.
 func (h *history) verdicts(ctx context.Context, g group, rows []Row) error {
 	var times []time.Time
 	for _, row := range rows {
@@ -78,7 +79,7 @@ func (h *history) suspects(ctx context.Context, g group, at time.Time) (all []la
 	return all, truncated(expr, warnings)
 }
 
-// replay evaluates the rules that record suspects over the metrics that the exporter would have served before that time.
+// replay evaluates the rules that record suspects over the metrics that the exporter would have served before a time.
 func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.Labels, error) {
 	sim, err := h.recorder()
 	if err != nil {
@@ -127,7 +128,7 @@ func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.L
 	return all, nil
 }
 
-// recorder simulates the rules that record suspects. It leaves out alerts.
+// recorder returns a simulation of the recording rules, without alerts.
 func (h *history) recorder() (*rulesim.Sim, error) {
 	groups := rules.Groups(rules.Options{WindowPairs: h.Pairs})
 	for i := range groups {

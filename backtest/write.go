@@ -33,7 +33,7 @@ func (r *Report) title() string {
 	return fmt.Sprintf("What would have paged, %s to %s UTC", r.From.UTC().Format(minuteFormat), r.To.UTC().Format(minuteFormat))
 }
 
-// reads names the source of the numbers.
+// reads names the source of the report's numbers.
 func (r *Report) reads() string {
 	if r.Reads == Exporter {
 		return "Source: the exporter's counts (llm_slo_events_total)."
@@ -75,7 +75,7 @@ func (row Row) cells() []string {
 	}
 }
 
-// verdict returns the most frequent verdict of the pages.
+// verdict returns the most frequent verdict of the row's pages.
 func (row Row) verdict() string {
 	if len(row.Pages) == 0 {
 		return "–"
@@ -92,7 +92,7 @@ func (row Row) verdict() string {
 	return best
 }
 
-// lasted adds up the lengths of episodes. An episode ends a minute after its last evaluation.
+// lasted returns the total length of episodes. Each lasts until a minute after its last evaluation.
 func lasted(all []Episode) string {
 	var total time.Duration
 	for _, e := range all {
@@ -107,7 +107,8 @@ func percent(share float64) string {
 	return strconv.FormatFloat(math.Round(share*1e3)/10, 'f', -1, 64) + "%"
 }
 
-// choices lists the results of other choices. It joins adjacent choices with the same result, as in "0.25 s to 0.5 s: 12".
+// choices lists the numbers of pages of other targets or thresholds. It joins adjacent ones with the same number, as in
+// "0.25 s to 0.5 s: 12".
 func choices(all []Choice, unit string) string {
 	var parts []string
 	for i := 0; i < len(all); {

@@ -1,7 +1,7 @@
-// Package dashboards defines the Grafana dashboards as values built from the vocabulary. Each row answers one question,
-// and panel queries consist of metric identifiers. The links of alerts use the same labels, uids and variables, so an
-// alert's link opens the incident dashboard with its filters set. Each dashboard has a file with its panels. render.go
-// writes the panels in Grafana's format.
+// Package dashboards defines the Grafana dashboards as values built from the vocabulary. Each row answers one question.
+// Alerts link to dashboards with the same labels, uids and variables, so an alert's link opens the incident dashboard
+// with its filters set. The panels of each dashboard are in a file of their own. render.go writes them in Grafana's
+// format.
 package dashboards
 
 import (
@@ -13,7 +13,7 @@ import (
 // FleetDashboard is the uid of a dashboard that no alert opens. The other uids are declared beside the alerts.
 const FleetDashboard rules.Dashboard = "llm-fleet"
 
-// titles maps uids to titles. Links need titles even where the dashboard itself is not available.
+// titles maps uids to titles. Links need the title of a dashboard without having the Board.
 var titles = map[rules.Dashboard]string{
 	rules.IncidentDashboard: "LLM / Incident",
 	rules.SLODashboard:      "LLM / Objectives and error budget",
@@ -34,9 +34,9 @@ type Board struct {
 	Since string
 	// Refresh sets how often the dashboard reloads.
 	Refresh string
-	// Variables lists the filters. Each filter narrows the choices of the next.
+	// Variables lists the filters. Each filter narrows the choices of the filters after it.
 	Variables scope
-	// Rows has the questions, from symptom to detail.
+	// Rows are in the order of a diagnosis, from symptom to detail.
 	Rows []Row
 }
 
@@ -44,9 +44,9 @@ type Board struct {
 type Row struct {
 	// Title states the question.
 	Title string
-	// Collapsed rows cost nothing until a reader opens them.
+	// Collapsed rows are closed at first. They cost no queries until a reader opens them.
 	Collapsed bool
-	// Panels flow from left to right over 24 columns.
+	// Panels are arranged from left to right, in lines of 24 columns.
 	Panels []Panel
 }
 
@@ -55,30 +55,31 @@ type Panel struct {
 	Title string
 	// About is the description behind the panel's (i).
 	About About
-	// Kind names the visualisation. Unit is the unit of the panel's values.
+	// Kind is the visualisation, and Unit the unit of the values.
 	Kind Kind
 	Unit string
-	// Width counts columns, of which there are 24. Height is in units of about 30 pixels.
+	// Width is in columns, of which there are 24. Height is in units of about 30 pixels.
 	Width, Height uint32
 	// Tall ends the line of panels. The following lines are placed beside the tall panel.
 	Tall bool
-	// Queries lists the queries that the panel shows. Limits lists the lines to compare with.
+	// Queries lists the queries that the panel shows. Limits lists queries for the limits with which people compare
+	// them.
 	Queries, Limits []Query
 	// Steps colours values. The lowest step comes first, and has no lower bound.
 	Steps []Step
-	// LowestFirst orders lines by their lowest values.
+	// LowestFirst lists the lines with the lowest values first.
 	LowestFirst bool
-	// Ranked orders the legend by the queries, not by values.
+	// Ranked keeps the legend in the order of the queries, instead of sorting it by value.
 	Ranked bool
-	// States names values that are states, not quantities.
+	// States names values that stand for states and are not quantities.
 	States []State
 	// Named makes a stat show the names of its series instead of their values.
 	Named bool
 	// Max limits the axis if the quantity has a largest value. 0 means no limit.
 	Max float64
-	// Columns lists the columns of a table, in order. The table is sorted by the first column, unless SortBy names another
-	// field, which may be invisible. Wrapped lists the columns whose text may take several lines. Hidden lists the columns
-	// that only links read.
+	// Columns lists the columns of a table, in order. The table is sorted by the first column, unless SortBy names
+	// another field, which may be invisible. Wrapped lists the columns whose text may take several lines. Hidden lists
+	// the titles of columns that only links use.
 	Columns    []Column
 	SortBy     string
 	Descending bool
@@ -90,15 +91,15 @@ type Panel struct {
 	Empty string
 	// Runbook names the alert whose runbook has more detail.
 	Runbook string
-	// Next names the dashboard that has more detail.
+	// Next is the dashboard that has more detail.
 	Next rules.Dashboard
 	// Text is the content of a text panel, in Markdown.
 	Text string
-	// Drill names the incidents in which the panel moves.
+	// Drill describes how the panel must react to the incidents of the drill.
 	Drill Drill
 }
 
-// About explains a panel to people.
+// About explains a panel to people: what it shows, why it is here, and what to do next.
 type About struct{ What, Why, Next string }
 
 // Kind names a visualisation.
@@ -114,14 +115,14 @@ const (
 	Text     Kind = "text"
 )
 
-// Query holds one PromQL expression of a panel.
+// Query is a PromQL expression of a panel, with its legend.
 type Query struct {
 	Expr promql.Expr
 	// Legend names each result. {{label}} stands for a label.
 	Legend string
 }
 
-// Step sets a threshold. Values from At upwards have its colour.
+// Step is a threshold. Values from At upwards have its colour.
 type Step struct {
 	At     float64
 	Colour string
@@ -131,15 +132,15 @@ type Step struct {
 type Column struct {
 	// Field names the label to show, or "Value" (with several queries "Value #A" and so on). Title is the heading.
 	Field, Title string
-	// Width counts pixels. 0 takes the remaining space.
+	// Width is in pixels. A column with width 0 takes the remaining space.
 	Width int
 	// Unit names the unit of a value, as in Panel.Unit.
 	Unit string
-	// Texts replaces values with texts.
+	// Texts maps values to the texts that are shown instead.
 	Texts map[string]string
 }
 
-// State names a value.
+// State gives a value a name and a colour.
 type State struct {
 	Value        int
 	Name, Colour string

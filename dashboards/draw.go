@@ -20,7 +20,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// draw returns an empty panel of a kind, with the kind's own options.
+// draw returns a panel without queries, with the options of its kind.
 func (w writer) draw(p Panel) dashboard.Panel {
 	out := *dashboard.NewPanel()
 	out.Type = string(p.Kind)
@@ -111,7 +111,7 @@ func drawTimeline(out *dashboard.Panel, p Panel) {
 	}
 }
 
-// words replaces the names of default objectives by words, at the beginning of a legend or after its first word.
+// words replaces the names of default objectives in legends with words, such as "severe TTFT".
 func words(p Panel) (all []dashboard.DataTransformerConfig) {
 	var before []string
 	for _, q := range slices.Concat(p.Queries, p.Limits) {
@@ -141,17 +141,18 @@ var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map
 	"renamePattern": "$1",
 }}
 
-// addressOnly drops the probing node, unless every node has the address, such as 127.0.0.1.
+// addressOnly drops the probing node from a legend, unless the address means another server on each node, such as
+// 127.0.0.1.
 var addressOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{
 	"regex":         `/ ((?:\d\d?|1[013-9]\d|12[0-689]|2\d\d|[a-km-z][^ .:]*)[.:]\S+) \S+$/`,
 	"renamePattern": " $1",
 }}
 
-// nodeOfRow begins the names of rows that belong to a node.
+// nodeOfRow is the beginning of the legends of rows that belong to a node.
 const nodeOfRow = "{{instance}} "
 
-// shortRows keeps only the name of a host and the kind of a slowdown. A row's name gets two fifths of the panel's
-// width, and Grafana cuts off its beginning.
+// shortRows shortens the names of rows: it keeps only the first part of a host's name, and drops "_slowdown". Otherwise
+// Grafana cuts off the beginning of the name, which gets two fifths of the panel's width.
 var shortRows = []dashboard.DataTransformerConfig{
 	{Id: "renameByRegex", Options: map[string]any{"regex": `/^([A-Za-z][^ .:]*)[.:]\S+/`, "renamePattern": "$1"}},
 	{Id: "renameByRegex", Options: map[string]any{"regex": `/(_thermal|_brake)_slowdown$/`, "renamePattern": "$1"}},
@@ -178,8 +179,8 @@ func (w writer) organize(p Panel) dashboard.DataTransformerConfig {
 	}}
 }
 
-// columnStyle sets the width, unit and texts of each column. A cell without a value stays empty. Otherwise Grafana
-// would write the text of an empty table into the cell.
+// columnStyle sets the width, unit and texts of each column. A cell without a value stays empty: by default, Grafana
+// would write the text for an empty table into the cell.
 func columnStyle(p Panel) []dashboard.DashboardFieldConfigSourceOverrides {
 	all := make([]dashboard.DashboardFieldConfigSourceOverrides, 0, len(p.Columns))
 	for _, c := range p.Columns {
@@ -225,10 +226,10 @@ func withText(out dashboard.Panel, content string) dashboard.Panel {
 	return out
 }
 
-// legend returns a table. The worst line comes first, or the lines are in the order of the kinds, because people often
-// read only the last and the largest value. In a wide panel, the table is beside the lines. In a narrow panel, this
-// would leave only a quarter of the width for the lines, and cut off the table's numbers. Beside the name of a model, a
-// narrow panel has room for one number, because a second number would be cut off within its digits.
+// legend returns a legend in the form of a table, with the last and the largest value of each line. The worst line
+// comes first, unless the panel is ranked. In a wide panel, the table is beside the lines. In a narrow panel, the table
+// is below the lines, because beside them, it would leave only a quarter of the width. A narrow panel shows only one
+// number beside the name of a model, because there is no room for a second number.
 func legend(p Panel) common.VizLegendOptions {
 	l := common.VizLegendOptions{
 		ShowLegend: true, DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementBottom,
@@ -298,7 +299,7 @@ func mappings(p Panel) []dashboard.ValueMapping {
 	return append(all, dashboard.ValueMapping{ValueMap: m})
 }
 
-// outcomeColours holds the colours of outcomes. Requests that ended well are green. Failed requests have other colours.
+// outcomeColours maps outcomes to colours. Requests that ended well are green. All other requests have other colours.
 var outcomeColours = []struct{ outcomes, colour string }{
 	{"success|stop|length|repetition|ok", green},
 	{"error|wrong_answer|empty|refused|timeout|http_5xx|in_stream_error|truncated", vermilion},
@@ -307,10 +308,10 @@ var outcomeColours = []struct{ outcomes, colour string }{
 	{"invalid|unknown|http_4xx", grey},
 }
 
-// colour sets the colours of lines. A line with a meaning has a fixed colour. Any other line has the colour of its
-// position, because Grafana 10 treats the names of all lines as equal. Limits are dashed and stay out of the legend. A
-// single value has the colour of its threshold. If there is a query for each value, a value has the colour of its
-// query's step. A state has the colour of its mapping.
+// colour sets the colours of a panel. A line whose meaning has a colour (see meanings) has this colour. Any other line
+// has the colour of its position, and not of its name, because Grafana 10 treats the names of all lines as equal.
+// Limits are dashed, and not in the legend. A single value has the colour of its step. In a stat with several queries,
+// each query has the colour of one step. A state has the colour of its mapping.
 func colour(p Panel, f *dashboard.FieldConfigSource) {
 	set := func(i int, properties ...dashboard.DynamicConfigValue) {
 		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
@@ -320,7 +321,7 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 	switch p.Kind {
 	case Lines:
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdPaletteClassic}
-		// Otherwise the legend would explain why there is no line.
+		// Without this, the legend would show the text of the empty panel in place of a missing value.
 		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
 			Matcher:    dashboard.MatcherConfig{Id: "byType", Options: "number"},
 			Properties: []dashboard.DynamicConfigValue{{Id: "noValue", Value: ""}},

@@ -1,15 +1,15 @@
 package dashboards
 
-// Drill describes the effects of the drill's incidents on a panel. Tests play every incident that a panel names.
+// Drill describes the effects of the drill's incidents on a panel. Tests run the incidents and check the effects.
 type Drill struct {
 	// Moves lists the incidents that must change the panel after their onset.
 	Moves []string
-	// Still means that no other incident may move the panel, because the panel would point to the wrong cause. The
-	// incidents listed in May are exceptions.
+	// Still means that no other incident may change the panel, because the panel would then point to the wrong cause.
+	// Only the incidents in May may, but need not, change it.
 	Still bool
 	May   []string
-	// Excuse explains why no incident moves the panel, or why no incident gives data to all its queries. Tests then use
-	// invented series: see world_test.go.
+	// Excuse explains why no incident changes the panel, or gives data to all of its queries. Tests then use invented
+	// series: see world_test.go.
 	Excuse string
 	// Steady means that the panel does not even change with the invented series.
 	Steady bool
@@ -19,7 +19,8 @@ type Drill struct {
 
 func (p Panel) movesIn(incidents ...string) Panel { p.Drill.Moves = incidents; return p }
 
-// stillElsewhere marks a panel that points to one cause, so only the incidents with this cause may move it.
+// stillElsewhere marks a panel that points to one cause. Apart from the incidents in Moves, only the incidents listed
+// in but may change it.
 func (p Panel) stillElsewhere(but ...string) Panel { p.Drill.Still, p.Drill.May = true, but; return p }
 
 func (p Panel) notDrilled(why string) Panel { p.Drill.Excuse = why; return p }

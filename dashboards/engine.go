@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// engines returns the dashboard of what engines report about themselves, with the same names for all engines.
+// engines returns the dashboard of the engines' own metrics, under the same names for all engines.
 func engines() Board {
 	s := scope{byCluster, byNamespace, byModel, byRuntime, byNode}
 	return Board{

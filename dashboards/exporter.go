@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// exporter returns the dashboard of the measurement itself, because a fault without a metric cannot page.
+// exporter returns the dashboard about the measurement itself, because a fault that is not measured cannot page.
 func exporter() Board {
 	s := scope{byExporterCluster, byExporterNode, byNamespace, byModel, bySLO}
 	return Board{
@@ -58,7 +58,7 @@ func exporter() Board {
 	}
 }
 
-// upkeepRow shows the cost of readings, and the age of the configuration.
+// upkeepRow shows what the measurement costs, and how old the configuration is.
 func upkeepRow(s scope) []Panel {
 	pageLegend := "{{runtime}} {{pod}} {{server}}"
 	page := by(metrics.PageLabels, metrics.LabelRuntime)

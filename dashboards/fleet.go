@@ -22,7 +22,7 @@ func fleet() Board {
 // onePerModel returns a query with one result per model.
 func onePerModel(e promql.Expr) Query { return Query{e, modelLegend} }
 
-// efficiencyRow shows how many GPUs, how much money and how much energy the tokens cost.
+// efficiencyRow shows how many tokens a GPU generates, and how much money and energy they cost.
 func efficiencyRow(s scope) []Panel {
 	tokens, gpuCount := s.of(metrics.RecordedGenerationTokens), s.of(metrics.RecordedModelGPUs)
 	cost := promql.Max(models, s.of(metrics.RecordedCostPerMillion, promql.Eq(metrics.LabelCostBasis, "allocation"),
@@ -61,7 +61,7 @@ func efficiencyRow(s scope) []Panel {
 	}
 }
 
-// headroomRow shows how far each model is from its limits, and how its replicas scale.
+// headroomRow shows how far each model is from its limits, and how many replicas it has.
 func headroomRow(s scope) []Panel {
 	running, waiting, count := s.of(metrics.RecordedRunning), s.of(metrics.RecordedWaiting), s.of(metrics.RecordedReplicas)
 	return []Panel{

@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// gpuNode returns the dashboard of what the GPUs of a node report, whatever uses the GPUs.
+// gpuNode returns the dashboard about the GPUs of a node, whatever programs use them.
 func gpuNode() Board {
 	s := scope{byGPUCluster, byGPUNode, byGPU}
 	return Board{
@@ -31,12 +31,12 @@ func onePerGPU(e promql.Expr, parts string) Query {
 	return Query{e, strings.TrimSpace("gpu {{gpu}} "+parts) + " {{instance}}"}
 }
 
-// ofNode returns a limit that hardly changes and is the same on all GPUs of a node. It stays out of the legend.
+// ofNode returns a limit that hardly changes, as one line per node. fold combines the values of the node's GPUs.
 func ofNode(fold func([]string, promql.Expr) promql.Expr, e promql.Expr, what string) Query {
 	return Query{fold(nodes, e), "limit, " + what + " " + nodeLegend}
 }
 
-// stateOfGPU returns a query for a timeline.
+// stateOfGPU returns a query for the rows of GPUs in a timeline.
 func stateOfGPU(e promql.Expr, what string) Query {
 	return Query{e, strings.TrimSpace(nodeOfRow + "gpu {{gpu}} " + what)}
 }

@@ -32,14 +32,14 @@ func incident(w windows) Board {
 	}
 }
 
-// burns lists the incidents of the drill that burn a budget.
+// burns lists the drill's incidents that burn an error budget.
 var burns = []string{
 	"traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "rejections",
 	"bad-release", "thermal-throttle",
 }
 
-// nowRow fits on the first screen. The screen ends with the table that names where to look first. Firing alerts are
-// beside burning objectives and recent changes.
+// nowRow returns the panels of the first screen. Firing alerts are beside burning objectives and recent changes. The
+// table that names where to look first is the last panel that fits on the screen.
 func nowRow(s scope, w windows) []Panel {
 	tables := nowTables(s)
 	return slices.Concat(burnStats(s, w), []Panel{tables[0], changes(s)[0], tables[1]})
@@ -93,8 +93,8 @@ func nowTables(s scope) []Panel {
 	}
 }
 
-// listed returns when each firing alert of a model began. Its text names the first place, and how many more places
-// there are.
+// listed returns when each firing alert of a model began. The label replica names the first place at which the alert
+// fires, and the number of further places.
 func (s scope) listed() promql.Expr {
 	alert := by(models, "alertname", metrics.LabelSeverity, metrics.LabelBranch)
 	all := by(alert, places...)
@@ -106,7 +106,8 @@ func (s scope) listed() promql.Expr {
 		andMore(located(first, metrics.LabelReplica, metrics.LabelModel, [3]string{"$1", "$1: $2", "$1"}), metrics.LabelReplica))
 }
 
-// andMore adds to a text the number of further places at which an alert fires. The number comes from the label order.
+// andMore appends the number of further places at which an alert fires to the text in a label. The number comes from
+// the label order.
 func andMore(e promql.Expr, label string) promql.Expr {
 	e = promql.Call("label_join", e, promql.Str(label), promql.Str("|"), promql.Str(label), promql.Str(metrics.LabelOrder))
 	return replaced(replaced(e, label, "$1", label, "(.*)[|]0?"), label, "$1 and $2 more", label, "(.*)[|](.+)")
@@ -115,9 +116,9 @@ func andMore(e promql.Expr, label string) promql.Expr {
 // places lists the labels of an alert that show its place within a model or the fleet.
 var places = []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPU, metrics.LabelGPUUUID}
 
-// located writes the subject of an alert into the label "to". The label "what" may have a text. says has three sets of
-// words: for a place without a text, for a text with a place, and for a text without a place. The place is a GPU and
-// its node, or a replica. If there is neither, the place is a node.
+// located writes a text and the place of an alert into the label that to names. The text comes from the label that what
+// names, and may be empty. says has three patterns: for a place without a text ($1), for a text ($1) with a place ($2),
+// and for a text without a place. The place is a GPU and its node, a replica or, without these, a node.
 func located(e promql.Expr, to, what string, says [3]string) promql.Expr {
 	args := []promql.Expr{e, promql.Str(to), promql.Str("|"), promql.Str(what)}
 	for _, l := range places {
@@ -130,10 +131,10 @@ func located(e promql.Expr, to, what string, says [3]string) promql.Expr {
 	return e
 }
 
-// burning returns a row for each model that burns or has a firing alert, and the time at which this began. All other
-// models have no row. The value is the fastest burn. Without events, the value is -1 or, while a page fires, a value
-// that sorts first. Labels describe a bad event, if there is one. They also name the suspect or, without a suspect, an
-// alert on a cause. A condition that a healthy model may also have explains nothing.
+// burning returns a row for each model that burns or has a firing alert, and since when this is so. The value is the
+// fastest burn. If no burn rate is recorded, the value is -1 or, while a page fires, a value that sorts first. Labels
+// describe a bad event, if there is one, and the suspect or, without a suspect, an alert on a cause. All other models
+// have no row, because a healthy model may also have suspects.
 func (s scope) burning() (rows, since promql.Expr) {
 	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
 	burns := promql.Max(models, promql.Gt(burn, promql.Num(1)))
@@ -168,10 +169,11 @@ func (s scope) burning() (rows, since promql.Expr) {
 			on), began, on)
 }
 
-// causes returns the alerts on causes that fire for a model or for a GPU that serves it. They are labelled as suspects. The evidence is
-// their name, the first place, and the number of further places or GPUs of the model at which they fire. Pages come before suspects, which
-// have the value 1, and tickets come after suspects. The page of a broken GPU comes first, because the GPU may be why a model is down.
-// Waiting requests are an effect of causes, so they also come after suspects.
+// causes returns the alerts on causes that fire for a model or for a GPU that serves it. They have the labels of
+// suspects. The evidence is the alert's name, the first place, and the number of further places or GPUs of the model at
+// which it fires. Pages come before suspects, which have the value 1, and tickets come after suspects. The page of a
+// broken GPU comes first, because the GPU may be why a model is down. Waiting requests are an effect of causes, so they
+// also come after suspects.
 func (s scope) causes() promql.Expr {
 	var symptoms []string
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
@@ -219,15 +221,16 @@ func (s scope) causes() promql.Expr {
 	return andMore(located(all, metrics.LabelSays, "alertname", [3]string{"", "$1 fires for $2", "$1 fires"}), metrics.LabelSays)
 }
 
-// firstSuspect returns where to look first for each model. It takes the suspect of the objective that burns most.
-// Without such a suspect, it takes a suspect of another burning objective.
+// firstSuspect returns where to look first for each model: the suspect of the objective that burns fastest or, if there
+// is none, the suspect of another burning objective.
 func (s scope) firstSuspect(most promql.Expr) promql.Expr {
 	verdict := s.of(metrics.RecordedVerdict)
 	first := promql.OrOn(promql.And(verdict, most, promql.On(by(models, metrics.LabelSLO)...)), verdict, promql.On(models...))
 	return replaced(promql.BottomK(1, models, first), metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)")
 }
 
-// replaced writes a label from another label, if the other label matches the pattern.
+// replaced sets a label to the text with, if the label that from names matches the pattern. The text may contain the
+// pattern's groups.
 func replaced(e promql.Expr, label, with, from, pattern string) promql.Expr {
 	return promql.Call("label_replace", e, promql.Str(label), promql.Str(with), promql.Str(from), promql.Str(pattern))
 }
@@ -277,7 +280,7 @@ func burnStats(s scope, w windows) []Panel {
 	}
 }
 
-// later is a time after the end of every budget's period.
+// later is a number of seconds that is longer than every period.
 const later = 1e9
 
 func changes(s scope) []Panel {
@@ -551,8 +554,8 @@ func leversRow() []Panel {
 	}
 }
 
-// levers returns the parts of runbooks that list actions. The dashboard shows them beside their evidence, in the words
-// of the runbooks.
+// levers returns a panel with the actions in the runbooks of alerts, so that the dashboard shows them beside the
+// evidence.
 func levers(title string, alerts ...string) Panel {
 	var b strings.Builder
 	for _, alert := range alerts {
@@ -571,7 +574,7 @@ func levers(title string, alerts ...string) Panel {
 	}
 }
 
-// firstLever returns the first thing to do, in a few words or as a command.
+// firstLever returns the first action in a runbook, in a few words or as a command.
 func firstLever(alert string) string {
 	page, err := runbooks.Page(alert)
 	if err != nil {
@@ -586,10 +589,10 @@ func firstLever(alert string) string {
 	return strings.ToUpper(text[:1]) + markdownLink.ReplaceAllString(text[1:], "$1")
 }
 
-// markdownLink matches a link, which a table's cell would show as Markdown.
+// markdownLink matches a Markdown link, which a table's cell would show unrendered.
 var markdownLink = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 
-// sooner matches how soon the first lever of a list acts.
+// sooner matches the words before the first lever of a list that state how soon it acts.
 var sooner = regexp.MustCompile(`^(\* )?(\*\*[^*]+\*\*|At once)(,[^:]*)?: `)
 
 // endOfLever matches the end of the first lever, or the start of its reason.

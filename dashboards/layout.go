@@ -9,9 +9,9 @@ import (
 // columns is the width of Grafana's grid.
 const columns = 24
 
-// place arranges panels from left to right, below y, and wraps a panel that does not fit, because the SDK's own layout
-// does not wrap panels. All panels of a line are as high as the highest panel, except a tall panel at the end. place
-// returns the y of the next row.
+// place arranges panels from left to right, starting at y, and begins a new line if a panel does not fit, which the
+// SDK's own layout does not do. All panels of a line get the height of the highest, except a tall panel at the end of
+// the line. place also returns the y of the next row.
 func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
 	var x, lineHeight uint32
 	first := 0                        // first panel of the line
@@ -37,8 +37,8 @@ func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
 	return at, max(y+lineHeight, until)
 }
 
-// id returns the number of a panel or row. Links to single panels and bookmarks contain this number, so it depends on
-// the panel and not on its position.
+// id returns the id of a panel or row. It depends on the titles and not on the position, because bookmarks and links to
+// single panels contain it.
 func id(row, title string) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(row + "\x00" + title))

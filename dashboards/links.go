@@ -18,11 +18,12 @@ const (
 	// table's row, because the values of a row have no labels.
 	eachAlert   = "${__field.labels.alertname}"
 	listedAlert = "${__data.fields.alert}"
-	// eachRunbook stands for the runbook of the clicked evidence.
+	// eachRunbook stands for the runbook in the clicked row of a table.
 	eachRunbook = "${__data.fields.runbook}"
 )
 
-// boardLinks returns the links from every dashboard to all other dashboards. The links keep the time and the filters.
+// boardLinks returns the links of every dashboard: to the other dashboards, with the same time range and filters, and
+// to the runbooks.
 func boardLinks(style rules.Style) []dashboard.DashboardLink {
 	all := runbookIndex(style)
 	return []dashboard.DashboardLink{
@@ -55,8 +56,8 @@ func (p Panel) runbookTitle() string {
 	return "Runbook: " + runbooks.Question(page)
 }
 
-// dataLinks returns the links from a value to its runbook and to the next dashboard at the same time. There, the labels
-// of the value replace some filters. All other filters stay.
+// dataLinks returns the links of a value: to its runbook, and to the next dashboard with the same time range. On that
+// dashboard, labels of the value set some filters. All other filters stay.
 func dataLinks(b Board, p Panel, style rules.Style) []dashboard.DashboardLink {
 	var links []dashboard.DashboardLink
 	link := func(title, url string) {
@@ -75,8 +76,8 @@ func dataLinks(b Board, p Panel, style rules.Style) []dashboard.DashboardLink {
 }
 
 // narrowed returns the filters of a dashboard as URL parameters. It takes a value from the clicked series only if all
-// series of the panel certainly have the label. Alerts have different labels, and a namespace or a cluster may be
-// absent.
+// series of the panel certainly have the label. It never takes the namespace or the cluster, which may be absent, or
+// values from panels of alerts, whose labels differ.
 func narrowed(b Board, p Panel, style rules.Style) string {
 	var url strings.Builder
 	for _, v := range b.Variables {

@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// optional returns the dashboard of parts that only some installations have. Grafana draws even an empty row, so these
-// rows have their own dashboard.
+// optional returns the dashboard of parts that only some installations have. These rows have a dashboard of their own,
+// because Grafana also draws rows without data.
 func optional() Board {
 	s := scope{byCluster, byNamespace, byModel, byRuntime, byNode}
 	return Board{

@@ -32,11 +32,11 @@ const Orange = orange
 // Vermilion marks bad values.
 const Vermilion = vermilion
 
-// Palette lists the colours of lines without a meaning.
+// Palette lists the colours of lines that do not have a colour in meanings.
 var Palette = []string{blue, orange, green, purple, sky, vermilion, grey}
 
-// meanings maps the beginning of a legend to the colour of lines that mean the same on every dashboard. Other lines
-// keep the colour that Grafana assigns to their position.
+// meanings maps the beginning of a legend to a colour, for lines with the same meaning on every dashboard. All other
+// lines have the colour of their position.
 var meanings = []struct{ begins, colour string }{
 	{"p50 ", sky},
 	{"p95 ", orange},
@@ -49,7 +49,7 @@ var meanings = []struct{ begins, colour string }{
 	{"may be bad", vermilion},
 }
 
-// Colour returns the colour of the query's lines. It is empty if only their names distinguish the lines.
+// Colour returns the colour of the query's lines, or "" if their colour has no meaning.
 func (q Query) Colour() string {
 	for _, m := range meanings {
 		if strings.HasPrefix(q.Legend, m.begins) {
@@ -59,7 +59,7 @@ func (q Query) Colour() string {
 	return ""
 }
 
-// These are units, with Grafana's names.
+// These are Grafana's names of units.
 const (
 	seconds   = "s"
 	wait      = "suffix:s" // seconds even for minutes, because promises are in seconds and Grafana would write 1.67 mins
@@ -79,8 +79,7 @@ const (
 	sinceThen = "dateTimeFromNow"
 )
 
-// nothing is the default text of a panel without data. People must not read the absence of data as zero. A mean without
-// requests has no value, either.
+// nothing is the default text of a panel without data. It warns people not to take the absence of data for zero.
 const nothing = "Nothing here reports this, or nothing happened. This does not mean zero."
 
 func panel(kind Kind, title, unit string, width uint32, about About, queries ...Query) Panel {
@@ -98,27 +97,27 @@ func lines(title, unit string, width uint32, about About, queries ...Query) Pane
 	return p
 }
 
-// crowded reports whether a panel may have more than three lines per model: it has more than three queries, or a line
-// for each part of the model.
+// crowded reports whether a panel may have more than three lines per model, because it has more than three queries, or
+// a line for each part of a model, such as a replica.
 func (p Panel) crowded() bool {
 	return len(p.Queries) > 3 || slices.ContainsFunc(p.Queries, func(q Query) bool {
 		return slices.ContainsFunc(labelsOf(q.Expr), func(l string) bool { return !slices.Contains(whole, l) })
 	})
 }
 
-// single returns a panel of values. Several queries get the colours of the panel's steps, starting with the highest
-// step.
+// single returns a panel of single values. With several queries, the first has the colour of the panel's highest step,
+// and so on downwards.
 func single(title, unit string, about About, queries ...Query) Panel {
 	return panel(Stat, title, unit, 4, about, queries...)
 }
 
-// listing returns a table. With several queries, it joins the rows that have the same labels. Columns name the values
-// "Value #A" and so on.
+// listing returns a table. With several queries, results with the same labels share a row, and the fields of the values
+// are "Value #A", "Value #B" and so on.
 func listing(title string, width uint32, about About, queries ...Query) Panel {
 	return panel(Table, title, none, width, about, queries...)
 }
 
-// status defines which value of a series of 0 and 1 means a fault.
+// status defines the meaning of series whose values are only 0 and 1.
 type status struct {
 	fault int         // the value that means a fault
 	word  string      // names the fault
@@ -129,17 +128,18 @@ type status struct {
 // bad returns the status of series that are 1 during a fault.
 func bad(word string) status { return status{1, word, "ok", nil} }
 
-// fires is the status of alerts. If no alert has a series but the rules record replicas, no alert fires. Before the
-// rules were installed, it is unknown which alerts would have fired.
+// fires returns the status of alerts. A series of an alert exists only while the alert fires. Without such a series,
+// the record of replicas shows that the rules were installed, so that no alert fired.
 func (s scope) fires() status {
 	return status{1, "firing", "none fires", s.of(metrics.RecordedReplicas)}
 }
 
-// unsaid is the value of the row for all series while nothing reports. A timeline could not show this otherwise.
+// unsaid is the value of a timeline's row for all series while none of them reports. Without a value, a timeline shows
+// nothing.
 const unsaid = -1
 
-// timeline shows the times of faults. It has one row for each faulty series within the range. Below them, a row for all
-// series shows that there was no fault, or that there were no reports.
+// timeline returns a panel with the times of faults. It has a row for each series that had a fault within the range.
+// Below, a row for all series shows when there was no fault, and when nothing was reported.
 func timeline(title string, width uint32, about About, st status, queries ...Query) Panel {
 	worst := promql.Max
 	if st.fault == 0 {
@@ -170,35 +170,36 @@ func heat(title, unit string, width uint32, about About, e promql.Expr) Panel {
 	return panel(Heatmap, title, unit, width, about, Query{e, "{{le}}"})
 }
 
-// bad colours values at or above warn and crit.
+// bad colours the values from warn upwards, and those from crit upwards.
 func (p Panel) bad(warn, crit float64) Panel {
 	p.Steps = []Step{{0, blue}, {warn, orange}, {crit, vermilion}}
 	return p
 }
 
-// low colours values below warn and crit.
+// low colours the values below warn, and those below crit.
 func (p Panel) low(crit, warn float64) Panel {
 	p.Steps = []Step{{0, vermilion}, {crit, orange}, {warn, blue}}
 	return p
 }
 
-// ranked keeps the legend in the order of the queries. Values of different kinds cannot be compared, so the most important kind comes
-// first.
+// ranked keeps the legend in the order of the queries, with the most important first. It is for values of different
+// kinds, which cannot be compared.
 func (p Panel) ranked() Panel { p.Ranked = true; return p }
 
-// lowest puts the lowest lines first, if no step marks bad values.
+// lowest lists the lines with the lowest values first. It is for panels without a step that marks low values as bad.
 func (p Panel) lowest() Panel { p.LowestFirst = true; return p }
 
 func (p Panel) runbook(alert string) Panel   { p.Runbook = alert; return p }
 func (p Panel) next(d rules.Dashboard) Panel { p.Next = d; return p }
 
-// limits draws lines at important values. These lines stay out of the legend. A stat shows these limits in grey, below
-// its values.
+// limits draws lines at the results of queries. The legend does not list these lines. A stat shows the limits in grey,
+// below its values.
 func (p Panel) limits(queries ...Query) Panel { p.Limits = queries; return p }
 
 func (p Panel) empty(text string) Panel { p.Empty = text; return p }
 
-// withoutData returns the text of a panel without data. The points of a graph may be hours apart, so its text is about these points only.
+// withoutData returns the text of a panel without data. The points of a graph may be hours apart, so the text of a
+// graph states that there is nothing at these points.
 func (p Panel) withoutData() string {
 	if p.Kind != Lines || p.Empty == nothing || strings.Contains(p.Empty, "this graph") {
 		return p.Empty
@@ -207,7 +208,7 @@ func (p Panel) withoutData() string {
 	return says + " at any point of this graph." + more
 }
 
-// says names a value that is not a quantity.
+// says names a value that stands for a state.
 func (p Panel) says(s State) Panel { p.States = []State{s}; return p }
 
 func (p Panel) columns(c ...Column) Panel      { p.Columns = c; return p }
@@ -217,18 +218,19 @@ func (p Panel) tall() Panel                    { p.Tall = true; return p }
 func (p Panel) names() Panel                   { p.Named = true; return p }
 func (p Panel) wrapped(titles ...string) Panel { p.Wrapped = titles; return p }
 
-// hide leaves columns out, although links read them.
+// hide hides columns that only links use.
 func (p Panel) hide(titles ...string) Panel     { p.Hidden = titles; return p }
 func (p Panel) max(v float64) Panel             { p.Max = v; return p }
 func (p Panel) stacked() Panel                  { p.Stacked = true; return p }
 func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, height; return p }
 
-// mostLines is the number of lines of a panel that a person can distinguish.
+// mostLines is how many lines a person can distinguish in a panel.
 const mostLines = 20
 
-// drawn returns the i-th expression of the panel: first its queries, then its limits. If the expression has many lines, drawn
-// selects at each moment the lines with the largest values. If low values are bad, it selects the smallest values. The
-// choice does not depend on the range, so a young line or a long range leaves out no line. There are few limits.
+// drawn returns the i-th expression of the panel: first its queries, then its limits. If a query of a graph has many
+// lines, drawn selects at each moment the lines with the largest values or, if low values are bad, the smallest values.
+// The selection does not depend on the time range, so that new lines are not left out. All limits are drawn, because
+// there are few.
 func (p Panel) drawn(i int) promql.Expr {
 	if i >= len(p.Queries) {
 		return p.Limits[i-len(p.Queries)].Expr
@@ -248,7 +250,7 @@ func (p Panel) describe() string {
 	return p.About.What + p.omits() + "\n\n**Why:** " + p.About.Why + "\n\n**Next:** " + p.About.Next
 }
 
-// states returns the names of values. The row for all series explains why a timeline has no other row.
+// states returns the names of the panel's values. In a timeline, this includes unsaid.
 func (p Panel) states() []State {
 	if p.Kind != Timeline {
 		return p.States
@@ -256,7 +258,7 @@ func (p Panel) states() []State {
 	return append(slices.Clip(p.States), State{unsaid, p.Empty, dim})
 }
 
-// omits describes the lines that a panel leaves out.
+// omits returns a sentence about the lines that a graph leaves out.
 func (p Panel) omits() string {
 	which := "highest"
 	if p.lowIsBad() {

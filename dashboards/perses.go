@@ -100,8 +100,8 @@ func (w writer) perses() persesSpec {
 	return s
 }
 
-// variablesPerses returns the filters. The data source needs no filter, because the default data source of the project
-// answers.
+// variablesPerses returns the filters. There is no variable for the data source, because queries go to the project's
+// default data source.
 func (w writer) variablesPerses() []persesKind {
 	all := make([]persesKind, 0, len(w.Variables))
 	for _, v := range w.Variables {
@@ -144,7 +144,8 @@ func (w writer) panelPerses(p Panel) persesPanel {
 	return out
 }
 
-// worded gives default objectives a name in words if a legend names the objective, because Perses cannot rename a series.
+// worded replaces the names of default objectives with words if the legend names the objective, because Perses cannot
+// rename series.
 func worded(e promql.Expr, q Query) promql.Expr {
 	if !strings.Contains(q.Legend, "{{"+metrics.LabelSLO+"}}") {
 		return e
@@ -157,7 +158,7 @@ func worded(e promql.Expr, q Query) promql.Expr {
 	return e
 }
 
-// onward returns links to another dashboard of the project, with the same time and filters.
+// onward returns a link to another dashboard of the project, with the same time range and filters.
 func (w writer) onward(to rules.Dashboard) persesLink {
 	var url strings.Builder
 	url.WriteString(string(to) + "?start=$__from&end=$__to")
@@ -172,7 +173,7 @@ func (w writer) runbooks() persesLink {
 	return persesLink{Name: "Runbooks", URL: runbookIndex(w.style), TargetBlank: true}
 }
 
-// pluginPerses returns the closest visualisation.
+// pluginPerses returns Perses' closest visualisation for a panel.
 func (w writer) pluginPerses(p Panel) persesKind {
 	switch p.Kind {
 	case Text:
@@ -245,8 +246,8 @@ func mappingsPerses(p Panel) []persesKind {
 	return all
 }
 
-// columnsPerses returns the settings of a table. The table shows only its columns. With several queries, the table has
-// a row per set of labels.
+// columnsPerses returns the settings of a table that shows only the panel's columns. With several queries, results with
+// the same labels share a row.
 func (w writer) columnsPerses(p Panel) fields {
 	spec := fields{"density": "compact", "defaultColumnHidden": true}
 	if len(p.Queries) > 1 {
@@ -291,7 +292,7 @@ func textsPerses(of map[string]string) []fields {
 	return all
 }
 
-// formatPerses returns the closest unit, because Perses has no custom units.
+// formatPerses returns Perses' closest unit, because Perses has no custom units.
 func formatPerses(unit string) fields {
 	switch unit {
 	case seconds, wait:

@@ -16,17 +16,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Grafana's own variables are not PromQL, so expressions contain these stand-ins. The stand-ins cannot occur otherwise.
-// When an expression is printed, the variables replace them.
+// Grafana's own variables are not PromQL, so expressions contain these durations instead. No expression uses these
+// durations otherwise. When an expression is printed, Grafana's variables replace them.
 const (
 	rateInterval = 7919 * time.Millisecond
 	wholeRange   = 7907 * time.Millisecond
 )
 
-// standsFor returns the stand-in for the value of a severity, because each installation may choose this value.
+// standsFor returns a placeholder for the label value of a severity, because each installation may choose this value.
 func standsFor(s slo.Severity) string { return "the severity " + s.String() }
 
-// named replaces stand-ins by the values of severities, as patterns.
+// named replaces the placeholders of severities with their values, as regular expressions.
 func named(query string, severities map[slo.Severity]string) string {
 	for s, value := range severities {
 		query = strings.ReplaceAll(query, strconv.Quote(standsFor(s)), strconv.Quote(regexp.QuoteMeta(value)))
@@ -40,14 +40,14 @@ func forGrafana(e promql.Expr) string {
 		"[$__range:1m]").Replace(e.String())
 }
 
-// View has the values of Grafana's own variables, for readers without Grafana.
+// View has values for Grafana's own variables, for queries outside Grafana.
 type View struct {
-	// Range is the length of the lines in time. Step is the time between two of their points. Rate is the window of rates.
+	// Range is the time range of the lines. Step is the time between two of their points. Rate is the window of rates.
 	Range, Step, Rate time.Duration
 }
 
-// PromQL writes one query of a panel for Prometheus, with the dashboard's variables at their defaults. i counts the
-// panel's queries first, then its limits.
+// PromQL returns the i-th expression of a panel (first its queries, then its limits) for Prometheus, with the
+// dashboard's variables at their defaults.
 func (b Board) PromQL(p Panel, i int, v View) string {
 	values := []string{"$__rate_interval", model.Duration(v.Rate).String(), "$__range", model.Duration(v.Range).String()}
 	for _, filter := range b.Variables {
@@ -56,9 +56,10 @@ func (b Board) PromQL(p Panel, i int, v View) string {
 	return strings.NewReplacer(values...).Replace(named(forGrafana(promql.AnyHistograms(p.drawn(i))), rules.Style{}.WithDefaults().Severities))
 }
 
-// These are the label sets that group results, and their legends. A missing label leaves its place in a legend empty.
+// These are the label sets by which results are grouped, and their legends. If a label is missing, its place in the
+// legend is empty.
 var (
-	// These are label sets of a model.
+	// whole lists the labels of results about a whole model.
 	whole = []string{
 		metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO, metrics.LabelRole,
 		metrics.LabelPeriod,
@@ -83,7 +84,7 @@ func by(set []string, more ...string) []string {
 	return append(slices.Clip(set), more...)
 }
 
-// over returns a / b. It has no result if b is 0, because a share of nothing is not 0.
+// over returns a / b. If b is 0, there is no result, because a share of nothing is not 0.
 func over(a, b promql.Expr) promql.Expr {
 	return promql.Div(a, promql.Gt(b, promql.Num(0)))
 }
@@ -98,20 +99,21 @@ func (s scope) inPeriod(e promql.Expr) promql.Expr {
 	return promql.Le(e, promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod)), promql.On(metrics.ModelSLOLabels...).ManyToOne())
 }
 
-// subquery returns an expression at each minute of a range. The range is as long as the reader's range, and ends at
-// each point. Marks last for five minutes.
+// subquery returns an expression at each minute of a range that is as long as the dashboard's time range and ends at
+// each point.
 func subquery(e promql.Expr) *parser.SubqueryExpr {
 	return &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: wholeRange, Step: minute}
 }
 
-// seen returns when series first ("min") or last ("max") existed within the range, in milliseconds.
+// seen returns when series first ("min") or last ("max") existed within the dashboard's time range, in milliseconds.
 func seen(which string, labels []string, e promql.Expr) promql.Expr {
 	fold := map[string]func([]string, promql.Expr) promql.Expr{"min": promql.Min, "max": promql.Max}[which]
 	return promql.Mul(promql.Num(1000), fold(labels, promql.Call(which+"_over_time", subquery(promql.Call("timestamp", e)))))
 }
 
-// sinceDay returns when a present series began, within a day, whatever the reader's range. The series began when it was
-// last absent for a minute. If it existed all day, it began at or before the start of that day.
+// sinceDay returns when a series that exists now began, in milliseconds. It looks back a day, whatever the dashboard's
+// time range. before is e a minute ago, so the series began when it last existed without before. If it existed all day,
+// the result is the start of that day.
 func sinceDay(labels []string, e, before promql.Expr) promql.Expr {
 	at := func(which string, e promql.Expr) promql.Expr {
 		return promql.Call(which+"_over_time", &parser.SubqueryExpr{
@@ -122,18 +124,20 @@ func sinceDay(labels []string, e, before promql.Expr) promql.Expr {
 	return promql.Mul(promql.Num(1000), promql.OrOn(at("max", promql.Unless(e, before)), at("min", e), promql.On(labels...)))
 }
 
-// between returns the worst value of a series between two points of a graph, so that a long range does not hide peaks.
+// between returns the highest value of a series since the previous point of a graph, so that a long range does not hide
+// peaks.
 func between(e promql.Expr) promql.Expr { return promql.Over("max_over_time", e, rateInterval) }
 
-// begins keeps the first point of a mark, because a mark lasts for five minutes.
+// begins keeps the first minute of a mark, because Prometheus returns a mark for five minutes.
 func begins(mark promql.Expr) promql.Expr { return promql.Unless(mark, promql.Offset(mark, minute)) }
 
-// serving keeps the GPUs that run a selected model, or ran one within the hour.
+// serving keeps the values of GPUs that run a selected model, or ran one within the hour.
 func (s scope) serving(e promql.Expr) promql.Expr {
 	return promql.And(e, promql.Max(onGPU, s.of(metrics.RecordedServedGPU)), promql.On(onGPU...))
 }
 
-// perGPU folds a family per GPU. It leaves out MIG instances, because the whole GPU includes them.
+// perGPU returns the maximum of a family per GPU. It leaves out MIG instances, because the value of the whole GPU
+// includes them.
 func (s scope) perGPU(f *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	if f.HasLabel(metrics.LabelGPUInstance) {
 		more = append(more, promql.Eq(metrics.LabelGPUInstance, ""))
@@ -146,8 +150,9 @@ func (s scope) gpuRate(f *metrics.Family, more ...string) promql.Expr {
 	return s.rate(by(gpus, more...), f)
 }
 
-// lastHour returns the growth of a counter within an hour. If the counter began within the hour, it returns the whole
-// value. It reads four samples for each point, while increase reads all samples of the hour.
+// lastHour returns the increase of a counter within an hour. If the counter began or was reset within the hour, it
+// returns the whole value. For each point it reads four samples of a series, while increase() reads all samples of the
+// hour.
 func (s scope) lastHour(labels []string, f *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	now := promql.Sum(labels, s.of(f, more...))
 	before := promql.Sum(labels, promql.Offset(s.of(f, more...), hour))
@@ -159,24 +164,24 @@ func (s scope) alerts(more ...*promql.Matcher) promql.Expr {
 	return s.of(metrics.Alerts, append(more, promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, ""))...)
 }
 
-// firing returns the firing alerts of this project.
+// firing returns 1 for each set of label values with a firing alert of this project.
 func (s scope) firing(labels []string, more ...*promql.Matcher) promql.Expr {
 	return promql.Max(labels, s.alerts(more...))
 }
 
-// labelled gives all results of e a label.
+// labelled adds a label to all results of e.
 func labelled(e promql.Expr, label, value string) promql.Expr {
 	return promql.Call("label_replace", e, promql.Str(label), promql.Str(value), promql.Str(""), promql.Str(""))
 }
 
-// key and keyAtEnd match the parts of a text beside an underscore of a key. The text is a key, or ends with a key in
-// parentheses. NVML's own names, which are in capitals, are not keys.
+// key and keyAtEnd match the text before and after an underscore of a key such as low_clock. For key, the whole text is
+// a key. For keyAtEnd, the text ends with a key in parentheses. NVML's own names, which are in capitals, are not keys.
 const (
 	key      = "(.*[a-z0-9])_([a-z0-9].*)"
 	keyAtEnd = "(.*[(].*)_(.*[)])"
 )
 
-// spaced writes the words of a key with spaces.
+// spaced replaces the underscores of a key in a label with spaces.
 func spaced(e promql.Expr, label, pattern string) promql.Expr {
 	for range 3 { // underscores of the longest key
 		e = replaced(e, label, "$1 $2", label, pattern)
@@ -184,8 +189,8 @@ func spaced(e promql.Expr, label, pattern string) promql.Expr {
 	return e
 }
 
-// ranked adds the rank of a label's value, because the names of the values would sort alphabetically. Values that are
-// not listed come last.
+// ranked adds the position of a label's value in the list as the label order, because tables would sort the values
+// alphabetically. Values that are not listed come last.
 func ranked(e promql.Expr, label string, values ...string) promql.Expr {
 	e = labelled(e, metrics.LabelOrder, strconv.Itoa(1+len(values)))
 	for i, value := range values {
@@ -194,7 +199,7 @@ func ranked(e promql.Expr, label string, values ...string) promql.Expr {
 	return e
 }
 
-// limitOf returns the threshold of the objectives on a signal, as a line to compare latencies with.
+// limitOf returns the thresholds of the objectives on a signal, as lines with which people compare latencies.
 func (s scope) limitOf(signal string) Query {
 	info := promql.Vector(metrics.SLOInfo, append(s.where(metrics.SLOInfo), promql.Eq(metrics.LabelSignal, signal))...)
 	of := []string{metrics.LabelCluster, metrics.LabelSLO}
@@ -203,7 +208,7 @@ func (s scope) limitOf(signal string) Query {
 		promql.Max(of, info), promql.On(of...)), "limit of {{slo}}"}
 }
 
-// labelsOf returns the labels that all results of an expression certainly have. A link can take these labels from the
+// labelsOf returns the labels that all results of an expression certainly have. A link can use their values in the
 // clicked series.
 func labelsOf(e promql.Expr) []string {
 	switch e := e.(type) {

@@ -21,8 +21,8 @@ import (
 )
 
 // Render writes a dashboard in the classic schema, as Grafana 10 and newer load it from a file. Render adds the parts
-// that Grafana's SDK leaves out: ids of panels and rows, positions that wrap, refIds, the data source of panel and
-// query, the tooltip and legend, and the annotation that Grafana itself adds when a person saves.
+// that Grafana's SDK leaves out: ids of panels and rows, positions that wrap, refIds, the data sources of panels and
+// queries, tooltips and legends, and the annotation that Grafana itself adds when a person saves a dashboard.
 func Render(b Board, style rules.Style) ([]byte, error) {
 	return encode(writer{b, style.WithDefaults()}.board())
 }
@@ -136,8 +136,8 @@ func (w writer) expr(e promql.Expr) string {
 	return named(forGrafana(w.style.Histograms(promql.Rename(e, w.names(e)))), w.style.Severities)
 }
 
-// names returns the new names of labels for an expression. The severity of alerts has a new name, but the severity of
-// ECC errors and XIDs does not.
+// names returns the style's new names of labels for an expression. The label severity is renamed only in expressions
+// about alerts, because ECC errors and XIDs have another label of that name.
 func (w writer) names(e promql.Expr) map[string]string {
 	names := maps.Clone(w.style.Labels)
 	if !slices.ContainsFunc(parser.ExtractSelectors(e), func(s []*promql.Matcher) bool {
@@ -148,10 +148,10 @@ func (w writer) names(e promql.Expr) map[string]string {
 	return names
 }
 
-// legend returns the legend of a query. Without a legend, the lines of the query have the panel's title.
+// legend returns the legend of a query, or the panel's title if the query has none.
 func (w writer) legend(p Panel, q Query) string { return w.renamed(q.Expr, cmp.Or(q.Legend, p.Title)) }
 
-// renamed renames the labels in a text about an expression.
+// renamed renames the labels in the legend of an expression.
 func (w writer) renamed(e promql.Expr, text string) string {
 	for from, to := range w.names(e) {
 		text = strings.ReplaceAll(text, "{{"+from+"}}", "{{"+to+"}}")
@@ -162,7 +162,7 @@ func (w writer) renamed(e promql.Expr, text string) string {
 // runbookLink matches a link from one runbook to another, by file name.
 var runbookLink = regexp.MustCompile(`\]\((\w+)\.md\)`)
 
-// Markdown returns the text of the panel. Its links to runbooks have the style's addresses.
+// Markdown returns the text of the panel, with the style's addresses in links to runbooks.
 func (p Panel) Markdown(style rules.Style) string {
 	return runbookLink.ReplaceAllStringFunc(p.Text, func(link string) string {
 		return "](" + style.Runbook(runbookLink.FindStringSubmatch(link)[1]) + ")"

@@ -2,7 +2,8 @@ package dashboards
 
 import "github.com/llm-node-exporter/llm-node-exporter/rules"
 
-// object is a custom resource, or a resource of Perses. A resource of Perses has a project and no version.
+// object is a custom resource of Kubernetes, or a resource of Perses. Only a resource of Perses has a project, and it
+// has no version.
 type object struct {
 	APIVersion string         `json:"apiVersion,omitempty"`
 	Kind       string         `json:"kind"`
@@ -16,7 +17,7 @@ type objectMetadata struct {
 	Labels  map[string]string `json:"labels,omitempty"`
 }
 
-// fields is a part of a resource. Its schema depends on a plugin.
+// fields is a part of a resource whose schema depends on a plugin.
 type fields = map[string]any
 
 // RenderGrafanaResource writes a dashboard in the classic schema as the custom resource of Grafana's operator, with

@@ -8,19 +8,19 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// AllValue is the value of a variable for "All". It is .*, because .+ hides series without the label. Engines outside
-// Kubernetes have no namespace, and a single Prometheus sets no cluster.
+// AllValue is the value of a variable for "All". It is .* because .+ would hide series without the label: engines
+// outside Kubernetes have no namespace, and a single Prometheus sets no cluster.
 const AllValue = ".*"
 
 // variable describes a filter of a dashboard.
 type variable struct {
-	// name is the variable's name, title is its name for people, and label is the label to match.
+	// name is the variable's name, title is its name for people, and label is the label by which it filters.
 	name, title, label string
-	// from is a family with few series, from which the values come.
+	// from is the family whose label values are the choices. It should have few series.
 	from *metrics.Family
 }
 
-// These are the filters. Alerts link with these names: see rules.Style.
+// These are the filters. The links of alerts set some of them by name: see rules.Style.
 var (
 	byCluster   = variable{metrics.LabelCluster, "Cluster", metrics.LabelCluster, metrics.EngineInfo}
 	byNamespace = variable{metrics.LabelNamespace, "Namespace", metrics.LabelNamespace, metrics.EngineInfo}
@@ -47,8 +47,8 @@ func (s scope) where(f *metrics.Family, more ...*promql.Matcher) []*promql.Match
 	return append(s.until(f, ""), more...)
 }
 
-// until returns the matchers of the filters before the named filter. A filter offers only values that remain after the
-// earlier filters.
+// until returns the matchers of the filters before the named filter, because a filter offers only values that remain
+// after the filters before it.
 func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 	var m []*promql.Matcher
 	for _, v := range s {
@@ -68,13 +68,13 @@ func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 	return m
 }
 
-// has reports whether series of a family can have a label, including labels that a scrape adds. Recorded series of a
-// model have no node.
+// has reports whether series of a family can have a label, including labels that a scrape adds. Recorded series do not
+// have the instance of a scrape.
 func has(f *metrics.Family, label string) bool {
 	return slices.Contains(f.Labels, label) || label == metrics.LabelCluster || label == metrics.LabelInstance && f.Exported()
 }
 
-// of selects a gauge or a counter.
+// of selects the series of a gauge or a counter that pass the filters.
 func (s scope) of(f *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	return promql.Vector(f, s.where(f, more...)...)
 }
@@ -87,15 +87,15 @@ func (s scope) rate(by []string, f *metrics.Family, more ...*promql.Matcher) pro
 // bounded lists the labels by which the bounds of buckets differ.
 var bounded = []string{metrics.LabelRuntime, metrics.LabelVersion}
 
-// buckets returns the observations per second up to each bound (le) that replicas report, with the version of each
+// buckets returns the observations per second up to each bound (le), as replicas report them, with the version of each
 // replica.
 func (s scope) buckets(h *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	return promql.Mul(promql.Rate(promql.BucketsOf(h, s.where(h, more...)...), rateInterval), s.of(metrics.RecordedVersion),
 		promql.On(replicas...).ManyToOne(metrics.LabelVersion))
 }
 
-// quantile returns a quantile of a histogram. It sums the buckets of each engine first, and never averages quantiles.
-// The bounds of two engines differ, so a sum over both would be meaningless. The quantile of the worse engine counts.
+// quantile returns a quantile of a histogram. The buckets of two runtimes or versions may have different bounds and
+// cannot be summed. Therefore, it computes one quantile for each runtime and version, and returns the highest.
 func (s scope) quantile(q float64, by []string, h *metrics.Family) promql.Expr {
 	return worstOf(q, by, s.buckets(h))
 }
@@ -104,8 +104,8 @@ func worstOf(q float64, by []string, buckets promql.Expr) promql.Expr {
 	return promql.Max(by, promql.Call("histogram_quantile", promql.Num(q), promql.Sum(slices.Concat([]string{"le"}, bounded, by), buckets)))
 }
 
-// distribution returns a histogram's recorded buckets per model. Otherwise it returns the buckets that replicas report,
-// of the engine with the most observations.
+// distribution returns the buckets of a histogram, of the runtime and version with the most observations. The buckets
+// are recorded per model or, if a node or runtime is chosen, reported by replicas.
 func (s scope) distribution(recorded, h *metrics.Family) promql.Expr {
 	ofMost := func(buckets, count promql.Expr) promql.Expr {
 		most := promql.TopK(1, nil, promql.Sum(bounded, count))
@@ -124,12 +124,12 @@ func (s scope) quantiles(recorded, h *metrics.Family) []Query {
 	return []Query{{of(0.5), "p50" + legend}, {of(0.95), "p95" + legend}, {of(0.99), "p99" + legend}}
 }
 
-// spent returns the seconds per second that a histogram of durations observed.
+// spent returns the sum of a histogram of durations per second.
 func (s scope) spent(by []string, h *metrics.Family) promql.Expr {
 	return promql.Sum(by, promql.Rate(promql.SumOf(h, s.where(h)...), rateInterval))
 }
 
-// count returns the observations per second.
+// count returns a histogram's observations per second.
 func (s scope) count(by []string, h *metrics.Family) promql.Expr {
 	return promql.Sum(by, promql.Rate(promql.CountOf(h, s.where(h)...), rateInterval))
 }
@@ -139,9 +139,9 @@ func (s scope) mean(by []string, h *metrics.Family) promql.Expr {
 	return over(s.spent(by, h), s.count(by, h))
 }
 
-// perModel returns the recorded series per model. When a node or a runtime is chosen, it returns the series that
-// replicas report, because recorded series lack these labels. Only one of the two is read. "All" also matches series
-// without the label, but a chosen value does not.
+// perModel returns recorded, the series per model or, if the reader has chosen a node or a runtime, exported, because
+// recorded series lack these labels. Prometheus reads only one of the two: a chosen value, unlike "All", does not match
+// the empty value of the label chosen, which no series has.
 func (s scope) perModel(recorded, exported promql.Expr) promql.Expr {
 	var chosen strings.Builder
 	for _, v := range s {
@@ -153,8 +153,8 @@ func (s scope) perModel(recorded, exported promql.Expr) promql.Expr {
 		promql.Where(exported, promql.NotRe(metrics.LabelChosen, chosen.String())))
 }
 
-// recordedQuantile returns a quantile per model from recorded buckets. It is for weeks, and for questions about models
-// instead of replicas.
+// recordedQuantile returns a quantile per model from recorded buckets, for long ranges and for questions that are not
+// about replicas.
 func (s scope) recordedQuantile(q float64, buckets *metrics.Family) promql.Expr {
 	return worstOf(q, models, s.of(buckets))
 }

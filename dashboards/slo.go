@@ -12,7 +12,7 @@ import (
 // spends lists the incidents of the drill that spend a visible part of a month's budget.
 var spends = []string{"traffic-burst", "bad-release", "thermal-throttle"}
 
-// objectives returns the dashboard of a month. It shows which models meet their objectives, and reads only recorded series.
+// objectives returns the dashboard of the objectives over a month. It reads only recorded series.
 func objectives(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, bySLO}
 	return Board{
@@ -31,15 +31,15 @@ func objectives(w windows) Board {
 // objectiveLegend names an objective of a model, and shows whether the gateway counts it.
 const objectiveLegend = "{{slo}} " + modelLegend + " {{role}}"
 
-// recorded returns the smallest recorded part of a period, unless the whole period is recorded. In that part, the share
-// of bad events may be larger than the objective allows, because the budget is for the whole period.
+// recorded returns the smallest recorded part of a period, if it is below 99%. The budget is for the whole period, so
+// in that part the share of bad events may be larger than the objective allows.
 func (s scope) recorded() promql.Expr {
 	period := promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod))
 	part := promql.Div(s.of(metrics.RecordedHistory), period, promql.On(metrics.ModelSLOLabels...).ManyToOne())
 	return promql.Lt(promql.Min([]string{}, part), promql.Num(0.99))
 }
 
-// promiseRow shows the fleet in three numbers.
+// promiseRow shows in a few numbers whether the fleet meets its objectives.
 func promiseRow(s scope, w windows) []Panel {
 	left := s.of(metrics.RecordedBudgetRemaining)
 	whole, worst := []string{}, by(models, metrics.LabelSLO)
@@ -85,7 +85,7 @@ func promiseRow(s scope, w windows) []Panel {
 	}
 }
 
-// budgetRow shows where the budgets went.
+// budgetRow shows how much budget is left, and what spent it.
 func budgetRow(s scope) []Panel {
 	return []Panel{
 		lines("Budget burn-down", share, 24, About{
@@ -100,7 +100,7 @@ func budgetRow(s scope) []Panel {
 	}
 }
 
-// burnRow shows the windows that page, and the windows that open a ticket.
+// burnRow shows the burn rates in the windows that page, and in those that open a ticket.
 func burnRow(s scope, w windows) []Panel {
 	burn := func(p slo.WindowPair) Query {
 		return Query{s.of(metrics.Window(metrics.RecordedBurn, p.Long.String())), objectiveLegend}

@@ -13,7 +13,8 @@ import (
 )
 
 // RenderV2 writes a dashboard as a resource of Grafana's API in the v2 schema, which Grafana 13 loads from files. It
-// reuses the classic panels. Options and field configuration are the same in both schemas, but at different places.
+// converts the classic panels: their options and field configuration are the same in both schemas, but at different
+// places.
 func RenderV2(b Board, style rules.Style) ([]byte, error) {
 	w := writer{b, style.WithDefaults()}
 	d, err := w.v2()
@@ -145,7 +146,7 @@ func (w writer) annotationsV2() []dashboardv2.AnnotationQueryKind {
 	return all
 }
 
-// recode converts a part of the classic schema to the same part of v2. Their types differ only in name.
+// recode converts a value of the classic schema to the corresponding type of v2, which has the same fields.
 func recode(from, to any) error {
 	content, err := json.Marshal(from)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // windows are the burn-rate windows that panels show. They are chosen from the windows of an installation's rules.
 type windows struct {
-	// fast is the pair that pages first. patient is the longest paging pair, and slow is the longest of all pairs.
+	// fast is the pair that pages first, patient is the longest pair that pages, and slow is the longest of all pairs.
 	fast, patient, slow slo.WindowPair
 }
 
@@ -24,8 +24,8 @@ func windowsOf(pairs []slo.WindowPair) windows {
 	return windows{pages[0], pages[len(pages)-1], all[len(all)-1]} // slo.CheckWindowPairs requires a pair that pages
 }
 
-// paging returns the windows that show early that a page will come. The shortest comes first. The windows of five
-// minutes and an hour are recorded for any window pairs.
+// paging returns the windows whose burn rates show early that a page will come. The shortest comes first. The burn
+// rates of five minutes and of an hour are recorded whatever the window pairs are.
 func (w windows) paging() []string {
 	all := []string{"5m", "1h"}
 	for _, p := range []slo.WindowPair{w.fast, w.patient} {
@@ -42,7 +42,7 @@ func factor(p slo.WindowPair) float64 {
 	return max(1, f)
 }
 
-// firesAt returns the line of the threshold at which a pair fires.
+// firesAt returns a line at the burn rate above which a pair fires.
 func (s scope) firesAt(p slo.WindowPair) Query {
 	does := "pages"
 	if p.Severity == slo.Ticket {

@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// alertmanagerConfig holds the custom resource of the Prometheus operator.
+// alertmanagerConfig is the AlertmanagerConfig resource of the Prometheus operator.
 type alertmanagerConfig struct {
 	APIVersion string                 `yaml:"apiVersion"`
 	Kind       string                 `yaml:"kind"`

@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// signal describes a quantity by which to scale a model.
+// signal describes a quantity by which an autoscaler scales a model.
 type signal struct {
 	name, why string
 	family    *metrics.Family
@@ -27,9 +27,9 @@ type signal struct {
 	lasts time.Duration
 }
 
-// signals lists the signals. Each is a question about the recorded series of a model. The learnt capacity reacts before
-// any request waits. The other signals react if the capacity is unknown or wrong. A burn has many causes that more
-// replicas do not cure, such as a GPU or a release. Therefore, a burn may at most double the replicas.
+// signals lists the signals. Each reads a recorded series of a model. The signal of the learnt capacity reacts before
+// any request waits. The others react if the capacity is unknown or wrong. A burn may at most double the replicas,
+// because more replicas do not cure many of its causes, such as a GPU or a release.
 var signals = []signal{
 	{
 		"capacity", "replicas that hold the latency objectives at what arrives, before anybody waits; the last known ones while exporters relearn",
@@ -45,19 +45,19 @@ var signals = []signal{
 	},
 }
 
-// relearns is longer than exporters take to learn a capacity after a restart.
+// relearns is longer than exporters take to learn a capacity again after a restart.
 const relearns = 45 * time.Minute
 
 type object = map[string]any
 
-// behaviour is slow on purpose. A replica takes minutes to load its model, and the autoscaler must not overshoot
-// meanwhile. A removed replica loses its prefix cache.
+// behaviour makes the autoscaler slow on purpose. A replica takes minutes to load its model, and the autoscaler must
+// not add too many replicas meanwhile. Removing a replica loses its prefix cache.
 var behaviour = object{
 	"scaleUp":   object{"stabilizationWindowSeconds": 60, "policies": []object{{"type": "Pods", "value": 2, "periodSeconds": 300}}},
 	"scaleDown": object{"stabilizationWindowSeconds": 900, "policies": []object{{"type": "Pods", "value": 1, "periodSeconds": 600}}},
 }
 
-// query returns the signal for one model.
+// query returns the expression of the signal for one model.
 func (s signal) query(model ...*promql.Matcher) promql.Expr {
 	fold := func(e promql.Expr) promql.Expr { return promql.Max(nil, e) }
 	if s.fold == "sum" {

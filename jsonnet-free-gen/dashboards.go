@@ -103,7 +103,8 @@ func dashboardsPage() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// panelsTable lists the panels of all dashboards, what each panel shows, and the drill's incidents that move the panel.
+// panelsTable lists the panels of all dashboards, what each panel shows, and in which of the drill's incidents the
+// panel changes.
 func panelsTable() ([]byte, error) {
 	rows := [][]string{{"dashboard", "row", "panel", "shows", "moves in", "not drilled because"}}
 	for _, board := range dashboards.All(nil) {
@@ -118,30 +119,31 @@ func panelsTable() ([]byte, error) {
 
 func boardName(b dashboards.Board) string { return strings.TrimPrefix(b.Title(), "LLM / ") }
 
-// size is the cost of a dashboard for a reader and for Prometheus. It counts the panels, the open rows of the grid, the
-// queries of all panels with their bytes, and the samples that the queries read over the initial range.
+// size is the cost of a dashboard for a reader and for Prometheus: the number of panels, the height of the open rows in
+// units of the grid, the number and total length of all queries, and the samples that the queries read over the initial
+// time range.
 type size struct{ panels, rows, queries, bytes, samples int }
 
-// aScreen is the number of grid rows on a screen of 1280 by 800, below Grafana's bars and the filters. A row has 30 px
-// and a gap of 8.
+// aScreen is the number of grid rows on a screen of 1280 by 800 pixels, below Grafana's bars and the filters. A grid
+// row has 30 pixels and a gap of 8.
 const aScreen = (800 - 150) / 38
 
-// formerly holds the sizes at commit afb1b48, before panels were merged. They come from Grafana 12.2. The engine
-// dashboard then also had the optional panels.
+// formerly has the sizes at commit afb1b48, before panels were merged, as measured in Grafana 12.2. The engine
+// dashboard then still had the optional panels.
 var formerly = map[rules.Dashboard]size{
 	rules.IncidentDashboard: {39, 97, 40, 27056, 270_022}, rules.SLODashboard: {17, 53, 25, 7711, 52_612},
 	rules.EngineDashboard: {43, 74, 75, 53027, 2_868_485}, rules.GPUDashboard: {36, 90, 63, 25250, 3_378_032},
 	dashboards.FleetDashboard: {16, 34, 16, 5205, 16_850}, rules.OptionalDashboard: {}, rules.ExporterDashboard: {22, 83, 32, 8882, 267_964},
 }
 
-// samples holds the number of samples that the current dashboards read for a model of eight replicas.
+// samples has the number of samples that the current dashboards read for a model of eight replicas.
 // TestDrawingReadsWhatTheTableSays counts the samples.
 var samples = map[rules.Dashboard]int{
 	rules.IncidentDashboard: 48_635, rules.SLODashboard: 10_152, rules.EngineDashboard: 1_554_185, rules.GPUDashboard: 193_564,
 	dashboards.FleetDashboard: 7581, rules.OptionalDashboard: 499_624, rules.ExporterDashboard: 12_498,
 }
 
-// sizeOf measures the file that Grafana reads.
+// sizeOf measures a dashboard in the file that Grafana reads.
 func sizeOf(board dashboards.Board) (size, error) {
 	type panel struct {
 		Type    string

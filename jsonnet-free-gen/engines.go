@@ -73,7 +73,7 @@ func enginesPage() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// newest writes a table of the quantities that the newest releases of the given dialects report.
+// newest writes a table of the quantities that the newest releases of the engines with the given dialects report.
 func newest(b *bytes.Buffer, dialects []*engine.Dialect, quantities []*metrics.Family) {
 	b.WriteString("| |")
 	for _, f := range quantities {
@@ -102,7 +102,7 @@ func newest(b *bytes.Buffer, dialects []*engine.Dialect, quantities []*metrics.F
 // unreported marks a quantity that a release does not report.
 const unreported = "–"
 
-// short returns the name of a quantity as the head of a column.
+// short returns the name of a quantity in a column heading.
 func short(f *metrics.Family) string {
 	name := strings.TrimPrefix(strings.TrimPrefix(f.Name, "llm_engine_"), "llm_gateway_")
 	for _, unit := range []string{"_seconds", "_total", "_ratio"} {
@@ -111,7 +111,7 @@ func short(f *metrics.Family) string {
 	return name
 }
 
-// letter returns the quality of the source that the exporter tries first for a quantity.
+// letter returns the initial of the quality of the source that the exporter tries first for a quantity.
 func letter(d *engine.Dialect, e engine.Era, f *metrics.Family) string {
 	switch rows := e.Rows[f]; {
 	case len(rows) > 0:
@@ -124,8 +124,8 @@ func letter(d *engine.Dialect, e engine.Era, f *metrics.Family) string {
 
 func isGateway(d *engine.Dialect) bool { return d.Role == metrics.GatewayRole }
 
-// enginesTable writes, for each engine and quantity, every source in the order of the exporter's attempts. Without a
-// source, it writes the reason.
+// enginesTable lists, for each engine and quantity, every source in the order in which the exporter tries them, or the
+// reason why there is none.
 func enginesTable() ([]byte, error) {
 	rows := [][]string{{"engine", "quantity", "labels", "quality", "releases", "newest", "source", "why, and when"}}
 	for _, d := range engine.Known() {
@@ -177,7 +177,8 @@ func yes(is bool) string {
 
 func quality(r *engine.Row) string { return string(cmp.Or(r.Quality, metrics.Native)) }
 
-// conditions explains why a number is not native, and why an engine of the right release may lack the number.
+// conditions explains why the engine does not report a quantity directly, and when an engine of the right release may
+// lack it.
 func conditions(r *engine.Row) string {
 	if r.Absent == "" {
 		return r.Why
@@ -185,7 +186,8 @@ func conditions(r *engine.Row) string {
 	return strings.TrimPrefix(r.Why+"; absent: "+r.Absent, "; ")
 }
 
-// settingsTable writes, for each engine and setting, where the engine reports the setting. Otherwise, it writes the reason.
+// settingsTable lists, for each engine and setting, where the engine reports the setting, or the reason why it does
+// not.
 func settingsTable() ([]byte, error) {
 	rows := [][]string{{"engine", "setting", "page or endpoint", "command line", "missing because"}}
 	for _, d := range engine.Known() {

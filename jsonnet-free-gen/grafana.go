@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// grafanaFile holds what Grafana loads from provisioning/alerting.
+// grafanaFile is a file that Grafana loads from provisioning/alerting.
 type grafanaFile struct {
 	APIVersion int            `yaml:"apiVersion"`
 	Groups     []grafanaGroup `yaml:"groups"`
@@ -22,7 +22,7 @@ type grafanaGroup struct {
 	Rules    []grafanaRule `yaml:"rules"`
 }
 
-// grafanaRule holds one alert, for Grafana and for its operator.
+// grafanaRule is one alert, in the form for Grafana and for its operator.
 type grafanaRule struct {
 	UID          string            `yaml:"uid"`
 	Title        string            `yaml:"title"`
@@ -44,13 +44,13 @@ type grafanaQuery struct {
 	Model      map[string]any `yaml:"model"`
 }
 
-// timeRange holds seconds before now.
+// timeRange is a range of time, in seconds before now.
 type timeRange struct {
 	From int `yaml:"from"`
 	To   int `yaml:"to"`
 }
 
-// grafanaObject holds a custom resource of Grafana's operator.
+// grafanaObject is a custom resource of Grafana's operator.
 type grafanaObject struct {
 	APIVersion string         `yaml:"apiVersion"`
 	Kind       string         `yaml:"kind"`
@@ -64,8 +64,8 @@ const ownGrafana = `{{ reReplaceAll "/$" "" externalURL }}/d/{uid}`
 // byGrafana reports whether Grafana evaluates the alerts of a format.
 func byGrafana(format string) bool { return format == "grafana" || format == "grafana-operator" }
 
-// records returns the groups without alerts. Grafana does not evaluate the rules of a group in order, but rules read
-// results of earlier rules.
+// records returns the groups without their alerts. Prometheus must evaluate them, because a rule reads the results of
+// earlier rules, and Grafana does not evaluate the rules of a group in order.
 func records(groups []rules.Group) []rules.Group {
 	var all []rules.Group
 	for _, g := range groups {
@@ -99,9 +99,9 @@ func (i installation) grafanaGroups() []grafanaGroup {
 	return all
 }
 
-// grafanaRule returns an alert that fires, as in Prometheus, while its query returns a series, whatever the value. No
-// data is the normal state of the alert. A data source that does not answer must look different from a data source
-// without data.
+// grafanaRule returns an alert that fires, as in Prometheus, while its query returns a series, whatever the value. A
+// result without data is the normal state, and does not fire. If the data source does not answer, the alert is in the
+// state Error.
 func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 	expression := func(id string, model map[string]any) grafanaQuery {
 		model["refId"], model["datasource"] = id, map[string]string{"type": "__expr__", "uid": "__expr__"}
@@ -125,16 +125,16 @@ func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 	}
 }
 
-// Prometheus' templates read the value of a firing series, and its labels. In Grafana, the variable for the value is a
-// text. For an absent label, a variable prints words, but index prints nothing.
+// These match the parts of Prometheus' templates that Grafana's templates need in another form. In Grafana, $value is a
+// text and not a number. An absent label prints words as $labels.name, but nothing with index.
 var (
 	promValue = regexp.MustCompile(`\$value\b`)
 	promLabel = regexp.MustCompile(`\$labels\.(\w+)`)
 )
 
-// grafanaAnnotations returns the texts for people. Grafana's templates cannot query, so a link replaces the split. If
-// the query fails or finds nothing, Grafana expands the templates without a value, or with a value that is not a
-// number.
+// grafanaAnnotations returns the annotations for Grafana. Its templates cannot run queries, so a link replaces the
+// split. If the query of the alert fails or finds nothing, Grafana expands the templates without a value or with NaN,
+// so the templates check the value.
 func grafanaAnnotations(alert string, a rules.Annotations) map[string]string {
 	text := func(template string) string {
 		if promValue.MatchString(template) {
@@ -159,7 +159,7 @@ func (i installation) grafanaAlerts() ([]byte, error) {
 		content...), err
 }
 
-// grafanaDashboards returns the file that gives Grafana the folder of the dashboards.
+// grafanaDashboards returns the provisioning file from which Grafana learns where the dashboards are.
 func (i installation) grafanaDashboards() ([]byte, error) {
 	type options struct {
 		Path string `yaml:"path"`

@@ -16,7 +16,7 @@ import (
 // in monitors/nvidia/dcgm/dcgm_policies.go of aws/eks-node-monitoring-agent, read in November 2026.
 var eksFatal = []int{46, 48, 54, 62, 63, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 142, 143, 151, 155, 156, 158}
 
-// differences explains verdicts that differ from Amazon's list or NVIDIA's catalogue.
+// differences explains, by XID, why our verdict differs from Amazon's list or from NVIDIA's catalogue.
 var differences = map[int]string{
 	63:  "EKS replaces the node. NVIDIA ignores this XID: the row is out of use, and the reset that remaps it can wait",
 	64:  "if it recurs after the reset, row_remap_failure has the verdict replace",
@@ -26,7 +26,7 @@ var differences = map[int]string{
 	165: "the part is worn out: a reset does not help",
 }
 
-// healthPage writes how GPUs are judged.
+// healthPage returns the page that explains the verdict on a GPU.
 func healthPage() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# The verdict on a GPU\n\n" + generated + healthIntroduction)
@@ -43,7 +43,7 @@ func healthPage() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// conditionTable writes the reasons why a GPU or a node is not healthy, and how long each reason applies.
+// conditionTable lists the conditions for which a GPU or a node is not healthy, and when each begins and ends.
 func conditionTable() ([]byte, error) {
 	rows := [][]string{{"condition", "verdict", "of", "means", "alert", "counts after", "lifted", "elsewhere"}}
 	for _, c := range health.Conditions {
@@ -63,7 +63,7 @@ func conditionTable() ([]byte, error) {
 	return table(rows)
 }
 
-// xidTable writes the verdict on each XID beside the reactions of NVIDIA and Amazon.
+// xidTable lists our verdict on each XID beside NVIDIA's and Amazon's reactions to it.
 func xidTable() ([]byte, error) {
 	rows := [][]string{{"XID", "verdict", "alert", "means", "NVIDIA", "EKS", "why ours differs"}}
 	for _, x := range metrics.XIDs {
@@ -79,7 +79,7 @@ func xidTable() ([]byte, error) {
 	return table(rows)
 }
 
-// lasting writes a duration.
+// lasting formats a duration for people.
 func lasting(d time.Duration) string {
 	switch {
 	case d == 0:

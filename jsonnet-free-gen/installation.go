@@ -14,7 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// installation describes one rendering of the rules, for one user.
+// installation has the options with which the rules are rendered for one user.
 type installation struct {
 	options    rules.Options
 	style      rules.Style
@@ -22,7 +22,8 @@ type installation struct {
 	schema     string // of dashboards
 	name       string
 	metaLabels map[string]string
-	// datasource is the uid of Grafana's data source. grafanaLabels select the Grafana for which its operator creates resources.
+	// datasource is the uid of the data source in Grafana. grafanaLabels select the Grafana for which Grafana's
+	// operator creates the resources.
 	datasource    string
 	grafanaLabels map[string]string
 }
@@ -68,7 +69,7 @@ var ruleFiles = map[string]string{
 	"grafana": "rules.yaml", "grafana-operator": "prometheusrule.yaml",
 }
 
-// tier describes a part of the installation with its own rules.
+// tier describes a part of a fleet with its own rules.
 type tier struct {
 	folder, suffix string
 	tier           rules.Tier
@@ -139,7 +140,7 @@ func stages() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// ruleObject holds the custom resource of Prometheus' operator or of VictoriaMetrics' operator.
+// ruleObject is the custom resource for rules of Prometheus' operator or of VictoriaMetrics' operator.
 type ruleObject struct {
 	APIVersion string     `yaml:"apiVersion"`
 	Kind       string     `yaml:"kind"`
@@ -152,14 +153,14 @@ type metadata struct {
 	Labels map[string]string `yaml:"labels,omitempty"`
 }
 
-// mimirNamespace holds what "mimirtool rules load" reads.
+// mimirNamespace is the file that "mimirtool rules load" reads.
 type mimirNamespace struct {
 	Namespace string            `yaml:"namespace"`
 	Groups    []rules.FileGroup `yaml:"groups"`
 }
 
-// remoteWrite returns the part of a shard's configuration that forwards recorded sums and alerts to the global tier. It
-// forwards no raw series.
+// remoteWrite returns the part of a shard's Prometheus configuration that forwards recorded sums and alerts, and no raw
+// series, to the global tier.
 func remoteWrite() ([]byte, error) {
 	type relabel struct {
 		Source []string `yaml:"source_labels,flow"`
@@ -214,7 +215,7 @@ func (i installation) alerts() []*rules.Alert {
 	return all
 }
 
-// alertsPage lists the alerts by branch. For each alert, it writes the question that the runbook answers.
+// alertsPage lists the alerts by branch, each with the question that its runbook answers.
 func (i installation) alertsPage() ([]byte, error) {
 	style := i.style.WithDefaults()
 	alerts := i.alerts()

@@ -1,5 +1,5 @@
-// Command jsonnet-free-gen renders all generated files from the Go identifiers that the exporter also uses. It uses no
-// template language. The command is shipped as llm-rules.
+// Command jsonnet-free-gen renders all generated files from the same Go packages as the exporter, without a template
+// language. It is shipped as llm-rules.
 //
 // Without --format it writes the generated files of this repository. With --format it writes rules, an Alertmanager
 // configuration and an index of runbooks for one installation. "report" queries a Prometheus that has evaluated the
@@ -80,7 +80,7 @@ func run(args []string) error {
 	return generate(c.out, c.check, c.artifacts(c.format))
 }
 
-// command holds the values of the flags.
+// command has the values of the flags.
 type command struct {
 	installation
 	out, format, openSLO string
@@ -171,7 +171,7 @@ func repository() []artifact {
 	return all
 }
 
-// configure parses the flags that are more than a string.
+// configure parses and checks flags whose values are more than plain strings.
 func (i *installation) configure(windows []string, severities map[string]string) error {
 	if err := i.burnOver(windows); err != nil {
 		return err
@@ -220,7 +220,7 @@ func (i *installation) configure(windows []string, severities map[string]string)
 	return nil
 }
 
-// burnOver sets the pairs of windows. Without pairs, it keeps the pairs of the SRE Workbook.
+// burnOver sets the pairs of windows. Without --window, the default pairs of the SRE Workbook remain.
 func (i *installation) burnOver(windows []string) error {
 	if windows == nil {
 		return nil
@@ -230,7 +230,7 @@ func (i *installation) burnOver(windows []string) error {
 	return err
 }
 
-// call sets the names of severities.
+// call sets the label values of severities.
 func (i *installation) call(severities map[string]string) error {
 	i.style.Severities = map[slo.Severity]string{}
 	for what, value := range severities {
@@ -259,7 +259,7 @@ func checkLabels(labels map[string]string) error {
 	return nil
 }
 
-// importOpenSLO prints the objectives that can be imported and returns an error for the others.
+// importOpenSLO prints the objectives that can be imported, and returns an error about those that cannot.
 func importOpenSLO(path string, to io.Writer) error {
 	content, err := os.ReadFile(path)
 	if err != nil {

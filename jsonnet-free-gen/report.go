@@ -27,7 +27,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// report shows how much of the error budgets is spent, from the series that the rules record.
+// report has the options of a report on how much of the error budgets is spent. The report reads the series that the
+// rules record.
 type report struct {
 	url    string
 	api    prometheus.API
@@ -40,7 +41,7 @@ type report struct {
 	style  rules.Style
 }
 
-// budgetRow holds one objective of one model.
+// budgetRow is the row of one objective of one model.
 type budgetRow struct {
 	labels         model.Metric // identify the row
 	days, recorded int          // days of the period, and days since the first recorded day
@@ -142,7 +143,7 @@ func (r *report) span(month, at string, now time.Time) error {
 
 const day = 24 * time.Hour
 
-// rows returns the objectives, sorted by the remaining budget. The smallest budget comes first.
+// rows returns the rows of the report. The objective with the smallest remaining budget comes first.
 func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
 	var rows []*budgetRow
 	for _, p := range slo.Periods() {
@@ -189,11 +190,11 @@ func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
 	return rows, nil
 }
 
-// wholeDay is a window for queries at the end of each day. Such queries count each sample once, even in Prometheus
-// before version 3, where a window includes its start.
+// wholeDay is the window of queries that are evaluated at the end of each day. It is a second shorter than a day, so
+// that no sample counts twice in Prometheus before version 3, where windows include their start.
 const wholeDay = "23h59m59s"
 
-// complete adds the details that the recorded series of the rows do not contain.
+// complete adds the remaining columns to the rows, from further queries.
 func (r *report) complete(ctx context.Context, rows []*budgetRow) error {
 	days := 0
 	for _, row := range rows {
@@ -231,7 +232,8 @@ func (r *report) complete(ctx context.Context, rows []*budgetRow) error {
 	return nil
 }
 
-// excluded returns the events during maintenance. Most Prometheus servers have none, so the query is rare.
+// excluded returns the events during maintenance. It runs the expensive query for these events only if there was
+// maintenance.
 func (r *report) excluded(ctx context.Context, days int) (model.Matrix, error) {
 	labels := make([]string, 0, len(metrics.ModelSLOLabels))
 	for _, name := range metrics.ModelSLOLabels {
@@ -246,7 +248,7 @@ func (r *report) excluded(ctx context.Context, days int) (model.Matrix, error) {
 		by, metrics.SLOEvents.Name, by, metrics.SLOMaintenance.Name, wholeDay), days)
 }
 
-// sum adds up the days of a row.
+// sum adds up a daily value over the days of a row.
 func (r *report) sum(of model.Matrix, row *budgetRow) (total float64) {
 	begin := r.end.Add(-time.Duration(row.days) * day)
 	for _, s := range r.of(of, metrics.ModelSLOLabels, row.labels) {
@@ -261,7 +263,8 @@ func (r *report) sum(of model.Matrix, row *budgetRow) (total float64) {
 
 func last(s *model.SampleStream) float64 { return float64(s.Values[len(s.Values)-1].Value) }
 
-// of returns the series that have the same values as labels for the label names in by. These are names of the vocabulary.
+// of returns the series whose labels have the same values as a row's labels, for the label names in by. The names in by
+// are those before renaming.
 func (r *report) of(all model.Matrix, by []string, labels model.Metric) model.Matrix {
 	return slices.DeleteFunc(slices.Clone(all), func(s *model.SampleStream) bool {
 		return slices.ContainsFunc(by, func(name string) bool {
@@ -281,7 +284,7 @@ func (r *report) daily(ctx context.Context, expr string, days int) (model.Matrix
 	return value.(model.Matrix), nil
 }
 
-// policy returns the team's rules for the remaining budget.
+// policy returns the advice on releases for a remaining budget.
 func (r *report) policy(left float64) string {
 	switch {
 	case math.IsNaN(left):
@@ -320,7 +323,7 @@ func (r *report) markdown(rows []*budgetRow) []byte {
 	return b.Bytes()
 }
 
-// more returns the labels that have no column, such as the cluster.
+// more returns the labels of a row that have no column of their own, such as the cluster.
 func (row *budgetRow) more() string {
 	var more []string
 	for _, n := range slices.Sorted(maps.Keys(row.labels)) {

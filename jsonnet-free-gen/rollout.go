@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// gate describes a share of a canary's events. If the share is too large, the rollout stops.
+// gate is a limit for the share of bad events of a canary. Above the limit, the rollout stops.
 type gate struct {
 	name     string
 	bad, all events
@@ -24,8 +24,8 @@ type events struct {
 	which  *promql.Matcher
 }
 
-// gates lists the measures of the paging alerts, with their objectives, that also apply to a canary. At 5% late events,
-// the 95th percentile is just within the objective.
+// gates lists the limits for a canary. They count the same bad events as the default objectives. At 5% late events, the
+// 95th percentile just meets the threshold of the objective.
 var gates = []gate{
 	{
 		"late-first-tokens",
@@ -59,14 +59,15 @@ func (g gate) query(namespace, pods string) string {
 	return promql.Div(promql.Or(g.bad.rate(namespace, pods), promql.Mul(promql.Num(0), all)), all).String()
 }
 
-// comparison is a gate that compares a canary with the replicas beside it. It stops the canary if the canary's value is
-// this multiple of the replicas' value.
+// comparison is a gate that compares a canary with the other replicas. The rollout stops if the canary's value is too
+// large a multiple of theirs.
 type comparison struct {
 	name    string
 	measure rules.Measure
 }
 
-// comparisons lists the quantities that exporter release judges and that every engine with a histogram reports.
+// comparisons lists the measures that the exporter's command release also judges and that every engine with latency
+// histograms reports.
 func comparisons() (all []comparison) {
 	for _, m := range rules.Measures() {
 		switch m.Name {

@@ -9,8 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Alertmanager is a complete Alertmanager configuration. It has the parts for our alerts, and a separate receiver for
-// all other alerts.
+// Alertmanager is a complete Alertmanager configuration. All alerts that are not ours go to a separate receiver.
 type Alertmanager struct {
 	Route     Route         `yaml:"route"`
 	Inhibit   []InhibitRule `yaml:"inhibit_rules"`
@@ -19,8 +18,8 @@ type Alertmanager struct {
 }
 
 // AlertmanagerPart is the part that our alerts add to an existing Alertmanager configuration. It has a route to
-// receivers named after severities, inhibition rules, and grouping that makes one incident one notification. It never
-// matches other alerts.
+// receivers that are named after severities, inhibition rules, and grouping that turns each incident into a single
+// notification. It never matches other alerts.
 type AlertmanagerPart struct {
 	Routes    []Route       `yaml:"routes"`
 	Inhibit   []InhibitRule `yaml:"inhibit_rules"`
@@ -40,7 +39,7 @@ type Route struct {
 }
 
 // InhibitRule mutes targets while a source fires with equal labels. A label that is missing on both sides counts as
-// equal, so every rule also requires the presence of the labels that it needs.
+// equal. Therefore, every rule also requires that the labels it needs are present.
 type InhibitRule struct {
 	Source []string `yaml:"source_matchers"`
 	Target []string `yaml:"target_matchers"`
@@ -58,7 +57,8 @@ const (
 	text  = `{{ template "llm.text" . }}`
 )
 
-// Receivers has an example of a receiver for each way to reach people, with the texts of the template. Secrets come from files.
+// Receivers has an example receiver for each way to reach people, with the texts of the notification template. The
+// examples read secrets from files.
 const Receivers = `receivers:
   - name: slack
     slack_configs:
@@ -170,8 +170,8 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 	}
 }
 
-// inhibit derives the inhibition rules from the alerts' declarations about each other. There is one rule per pair of
-// alert and label set. A cause that replaces a symptom mutes the symptom for the same model. An alert is muted while an
+// inhibit derives the inhibition rules from Alert.Replaces and Alert.DependsOn. There is one rule for each muting alert
+// and set of labels. A cause that replaces a symptom mutes the symptom for the same model. An alert is muted while an
 // alert that it depends on fires. There is no other muting.
 func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	type muting struct {
@@ -222,15 +222,15 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 
 // NotificationTemplate returns a template that reads well on a phone. The title states what users feel, and since when.
 // The text states where to look first, what to do first, what changed, and how much of the budget is left. For an alert
-// without an objective, it states the meaning and the evidence. Two links follow, to the runbook and to the dashboard.
-// The text has at most eight lines, so it lists only the names of the incident's other alerts. If the message has more
-// than 600 characters, these parts are dropped in order: what changed, the load, the model's own dashboard, and the
-// labels in a local address. An address inside the cluster, or on the reader's own machine, becomes the command that
-// opens it. The template uses only annotations and labels that all our alerts have. A resolved message lacks the share,
-// which is zero at the end, and links to the dashboard at the time of the incident. Names from engines are plain text,
-// so they become neither links nor mentions. A page does not resolve when it is corrected (see Style.labels). A GPU's
-// alert does not resolve when its reason changes. The title of a resolved message is the title of the alert that fired
-// first. A restart is shown only if nothing else changed.
+// without an objective, it states the meaning and the evidence instead. Two links follow, to the runbook and to the
+// dashboard. The text has at most eight lines. Therefore, it has only the names of the incident's other alerts. If the
+// message has more than 600 characters, these parts are dropped in order: what changed, the load, the model's own
+// dashboard, and the labels in a local address. An address inside the cluster, or on the reader's own machine, becomes
+// the command that opens it. The template uses only annotations and labels that all our alerts have. A resolved message
+// omits the share of bad events, which is zero at the end, and links to the dashboard at the time of the incident.
+// Names that come from engines are escaped, so that they become neither links nor mentions. A page does not resolve
+// when it is corrected (see Style.labels). A GPU's alert does not resolve when its reason changes. The title of a
+// resolved message is the title of the alert that fired first. A restart is shown only if nothing else changed.
 func (s Style) NotificationTemplate() string { return s.renamed(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}

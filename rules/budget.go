@@ -10,17 +10,17 @@ import (
 )
 
 // budgetGroup records the error budget of the period. It runs once per RateWindow, and adds up the events of these
-// windows. The windows cover the period without gaps or overlaps. The result is weighted by events, and each objective
-// is read only over its own period.
+// windows, which cover the period without gaps or overlaps. The result is thus weighted by events. Each objective is
+// read only over its own period.
 //
-// The budget always covers a whole period. If less is recorded, the rest of the period is assumed to have the same
-// traffic. So ten bad minutes on the first day cost as much as ten minutes of a month.
+// The budget always covers a whole period. If less is recorded, the same traffic is assumed for the rest. Therefore,
+// ten bad minutes on the first day cost no more of the budget than ten bad minutes of a full month.
 func budgetGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-budget", Interval: RateWindow.Std()}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 
-	// While a change of period rolls out, exporters disagree, and one of the two periods is used.
+	// While a changed period is rolled out, the exporters disagree. One of the two periods is then used.
 	period := promql.TopK(1, modelSLO, promql.Max(modelPeriod, promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo),
 		infoLookback)))
 	counted := func(e promql.Expr) promql.Expr {
@@ -48,12 +48,12 @@ func budgetGroup(opt Options) Group {
 	return g
 }
 
-// modelPeriod adds the objective's period to modelSLO.
+// modelPeriod adds the label period to modelSLO.
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
-// lost returns the availability events that were lost in a minute in which no server could answer, at the rate of the
-// hour before. No server can answer if the model has no engine in any role. For events that gateways count, the model
-// may also lack a gateway. If users sent no request for an hour, no event is lost.
+// lost estimates the availability events that were lost in a minute in which no server could answer, from the rate of
+// the hour before. No server can answer if the model has no engine that answers users. For events that gateways count,
+// the model may also lack a gateway. If users sent no request for an hour, no event is lost.
 func lost() promql.Expr {
 	usually := promql.And(latelyRate(), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))),
 		promql.On(modelSLO...))
@@ -64,10 +64,9 @@ func lost() promql.Expr {
 		inTime(gatewayRole(), gatewayRole())), underMaintenance(), promql.On(modelSLO...))
 }
 
-// exhaustion returns the seconds until the budget is spent if the present burn continues. A budget is a number of
-// events. The events left in a period of usual traffic are divided by the bad events per second. The recorded budget
-// hardly changes within a RateWindow, but the burn does. Pages show the result, so the rule belongs to the burn group,
-// which runs every minute.
+// exhaustion returns the seconds until the budget is spent if the present burn continues. The bad events that a period
+// of usual traffic still allows are divided by the present bad events per second. The recorded budget hardly changes
+// within a RateWindow, but the burn does. Therefore, and because pages show the result, the rule runs every minute.
 func exhaustion() promql.Expr {
 	recent := func(f *metrics.Family) promql.Expr {
 		return promql.Over("last_over_time", promql.Vector(f), budgetLookback)
@@ -79,14 +78,14 @@ func exhaustion() promql.Expr {
 	return promql.Div(left, above(promql.Vector(metrics.RecordedBadNow), 0), perObjective.ManyToOne())
 }
 
-// shortNow are the windows of slo.NowWindows that are shorter than RateWindow. A window is used if it has enough bad
-// requests at the rate of RateWindow.
+// shortNow has the windows of slo.NowWindows that are shorter than RateWindow, and longestNow the remaining one. A
+// window is used if it has enough bad requests at the rate of RateWindow.
 var shortNow, longestNow = slo.NowWindows[:len(slo.NowWindows)-1], slo.NowWindows[len(slo.NowWindows)-1]
 
-// badNow returns the bad events per second of the shortest of shortNow. With few bad requests, it returns the rate
-// since the burn began. A page comes early in a burn, when most of RateWindow was healthy, so the rate over RateWindow
-// would be too low. If a burn began n minutes ago, the recorded increases are proportional to 1, 2 ... n. Their sum is
-// (n+1)/2 times the last increase.
+// badNow returns the present bad events per second, in the shortest window of shortNow with enough bad requests. With
+// few bad requests, it returns the rate since the burn began. A page comes early in a burn, when most of RateWindow was
+// healthy, so the rate over RateWindow would be too low. If a burn began n minutes ago, the recorded increases are
+// proportional to 1, 2 ... n. Their sum is (n+1)/2 times the last increase.
 func badNow() promql.Expr {
 	of := func(w slo.Duration) promql.Expr { return promql.Vector(increase(metrics.RecordedBadEvents, w)) }
 	bad, five, step := of(RateWindow), RateWindow.Std().Seconds(), Interval.Seconds()
@@ -115,10 +114,9 @@ func badShareNow(from source) promql.Expr {
 	return promql.And(promql.Call("clamp_max", share, promql.Num(1)), promql.Ge(requests, promql.Num(now.MinBad)))
 }
 
-// tile returns the exact increase of an event counter since the previous tile. It is the difference between the last
-// values before the ends of this tile and of the previous tile. increase() would extrapolate between two windows, so a
-// burst between them would count twice or not at all. Only events between an engine's last scrape and its restart are
-// lost.
+// tile returns the exact increase of an event counter in a tile of five minutes. It is the difference between the last
+// values before the ends of this tile and of the previous tile. With increase(), which extrapolates, a burst between
+// two tiles would count twice or not at all. Only events between an engine's last scrape and its restart are lost.
 func (s source) tile(f *metrics.Family) promql.Expr {
 	if s.tier == Global {
 		return promql.Sum(modelSLO, promql.Vector(shardTile(f)))
@@ -140,7 +138,7 @@ func shardTile(f *metrics.Family) *metrics.Family {
 	return metrics.ShardTile
 }
 
-// overPeriod folds a series over the period in its label.
+// overPeriod applies a function over time to each series, over the period in its label.
 func overPeriod(fold string, f *metrics.Family) promql.Expr {
 	each := make([]promql.Expr, 0, len(slo.Periods()))
 	for _, p := range slo.Periods() {

@@ -10,17 +10,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// These windows are the same in every rendering.
+// These windows are the same for all options.
 const (
 	// RateWindow is the window of the rates that are recorded every Interval.
 	RateWindow = slo.Duration(5 * time.Minute)
-	// RawWindow is the longest window that reads raw counters. Recorded rates extend it to longer windows.
+	// RawWindow is the longest window that reads raw counters. Longer windows also read recorded rates.
 	RawWindow = slo.Duration(time.Hour)
 	// RequestWindow is the window over which tokens per request are averaged.
 	RequestWindow = slo.Duration(6 * time.Hour)
 )
 
-// correctionGroup records the events that increases of counters wrongly omit or include: see corrections.
+// correctionGroup records the events that increase() wrongly omits or includes: see corrections.
 func correctionGroup(opt Options) Group {
 	return Group{Name: "llm-slo-correction", Interval: Interval, Records: opt.source().corrections()}
 }
@@ -43,8 +43,8 @@ func objectiveGroup(opt Options) Group {
 	return g
 }
 
-// goodTokens returns a lower bound of goodput: all tokens, minus the shares that missed the latency objectives. If
-// several objectives are about one signal, only the worst counts, because it includes the others.
+// goodTokens returns a lower bound of goodput: all tokens, minus the shares that missed the latency objectives. Of
+// several objectives on one signal, only the share of the worst is subtracted, because it includes the others.
 func goodTokens() promql.Expr {
 	var latencies []string
 	for _, s := range slo.Signals() {
@@ -60,12 +60,13 @@ func goodTokens() promql.Expr {
 		promql.Call("clamp_min", promql.Sub(promql.Num(1), promql.Sum(modelLabels, worst)), promql.Num(0)), promql.On(modelLabels...))
 }
 
-// burnGroup records burn rates and alerts on them. The group also records the words of the suspects. Therefore, no other group has to run
-// between a suspect and a page with its words.
+// burnGroup records burn rates and has the alerts on them. It also records the texts of the suspects, so that a page
+// does not have to wait for another group to record its text.
 //
-// Windows up to an hour read the raw counters. A longer window adds the recorded five-minute rates before this exact hour. The five-minute
-// rates lag by half of their window, and an offset moves their ramp to the start of that hour. So each event counts once, and an incident
-// is visible as early as in a raw query over the whole window, with a fraction of the samples.
+// Windows up to an hour read the raw counters. A longer window consists of this exact hour and of the recorded
+// five-minute rates before that hour. A five-minute rate lags by half of its window, so the rates are read with an
+// offset that is shorter by that half. Each event thus counts once. An incident shows as early as in a raw query over
+// the whole window, at a fraction of the samples.
 func burnGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-burn", Interval: Interval}
@@ -94,8 +95,8 @@ func burnGroup(opt Options) Group {
 	return g
 }
 
-// budgetTextGroup records the text about the budget in a page. This group comes before the group of the burn rates,
-// which has no room for the text.
+// budgetTextGroup records the numbers for the text about the budget in a page. It runs before burnGroup, which has no
+// room for more rules.
 func budgetTextGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-text", Interval: Interval}
 	for _, w := range slo.NowWindows {
@@ -109,10 +110,10 @@ func budgetTextGroup(opt Options) Group {
 	return g
 }
 
-// behindGateway returns each availability objective of engines whose gateway also counts the objective. The gateway
-// must have counted at least half of the engines' events within the hour, and a tenth within the last minutes. A
-// gateway with fewer requests cannot represent the engines. Both objectives keep their budgets. If the gateway's
-// metrics endpoint is gone, or clients avoid the gateway, the engines' objective alerts instead.
+// behindGateway returns each availability objective of engines that a gateway in front of them also counts. Only the
+// gateway's objective then alerts, but both have a budget. The gateway must have counted at least half of the engines'
+// events within the hour, and a tenth within the last minutes, because it cannot represent the engines otherwise. If
+// the gateway's metrics endpoint is gone, or clients avoid the gateway, the engines' objective alerts instead.
 func behindGateway() promql.Expr {
 	inFront := promql.On(ofModel...)
 	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, RawWindow), gatewayRole()),
@@ -125,10 +126,10 @@ func behindGateway() promql.Expr {
 	return promql.CountBy(modelSLO, promql.Unless(promql.Le(engines, times(2, gateway), inFront.ManyToOne()), around, promql.On(modelSLO...)))
 }
 
-// thresholds records one series per model, objective and window pair. Its value is the burn rate that spends the pair's share of the
-// budget. It is at least 1, and at most the rate at which half of all events are bad. An objective behind a gateway has no threshold. The
-// rules compute slo.WindowPair.Factor from the series of targets and periods. The severity is that of the pair, or that of the objective if
-// it is lower.
+// thresholds records one series per model, objective and window pair. Its value is the burn rate that spends the pair's
+// share of the budget. The value is at least 1, and at most the rate at which half of all events are bad. This is
+// slo.WindowPair.Factor, computed from the series of targets and periods. An objective behind a gateway has no
+// threshold. The severity label is the lower one of the pair's and the objective's severities.
 func thresholds(opt Options) (all []Record) {
 	wants := func(severities ...slo.Severity) promql.Expr {
 		names := make([]string, 0, len(severities))
@@ -165,7 +166,8 @@ func thresholds(opt Options) (all []Record) {
 	return all
 }
 
-// badRatio returns the share of bad events in a window. Without events, it has no result instead of NaN.
+// badRatio returns the share of bad events in a window. Without events, there is no result, because the share would be
+// NaN.
 func badRatio(opt Options, w slo.Duration) promql.Expr {
 	from := opt.source()
 	bad, all := from.badIn(w), from.allIn(w)
@@ -207,9 +209,9 @@ func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 	return promql.Add(exact, promql.Or(older, promql.Mul(promql.Num(0), exact)))
 }
 
-// requestsPerToken converts tokens to requests for objectives whose events are tokens. So one slow request of a
-// thousand tokens is one bad request, and not a thousand bad events. An event never counts as more than one request. If
-// the events are probes, the engine has many more requests than events.
+// requestsPerToken returns how many requests one event stands for, for objectives whose events are tokens. The guard
+// against low traffic thus counts one slow request of a thousand tokens as one bad request. An event never stands for
+// more than one request: if the events are probes, the engine has many more requests than events.
 func (s source) requestsPerToken() promql.Expr {
 	tokens := s.allIn(RequestWindow)
 	ofTokens := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL))),
@@ -227,8 +229,8 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold) }
 	short := over(p.Short)
 	if p.Short > RateWindow {
-		// Without events nothing is new, so a firing alert continues until its last events are four short windows old. This
-		// does not apply to the five-minute window, because an incident may end within five minutes without events.
+		// Without new events, a firing alert continues until its last events are four short windows old. This does not
+		// apply to the five-minute window, because five minutes without events may be the end of the incident.
 		firing := promql.Over("last_over_time", promql.Vector(metrics.RecordedPairBurn, own), 3*minute)
 		silent := promql.Unless(promql.Vector(burn(latest(p, windows))), promql.Vector(burn(p.Short)))
 		short = promql.Or(short, promql.And(silent, firing, promql.On(modelSLO...)))
@@ -240,8 +242,8 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
 	// Rates extrapolate, so five events may appear as 4.98. Four events never appear as 4.5.
 	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5))
-	// If traffic is far below its usual rate or has just begun, a burn rate is high long before much budget is lost. So
-	// the loss is compared with usual traffic. Shortly after a start, a larger loss is required.
+	// If traffic is far below its usual rate or has just begun, a burn rate is high long before much of the budget is
+	// lost. Therefore, the loss must matter at the usual traffic. Shortly after a start, a larger loss is required.
 	awake := promql.And(promql.Offset(promql.Vector(burn(p.Long)), RateWindow.Std()), usualRate(RawWindow.Std()))
 	spend := func(share float64, of promql.Expr) promql.Expr {
 		return promql.Add(times(0, of), promql.Num(share*p.Long.Std().Seconds()))
@@ -252,7 +254,8 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	return promql.Unless(promql.And(burning, enough), trifle)
 }
 
-// sustained returns the burn rates of the last five minutes that page without a longer window: see slo.SustainedFactor.
+// sustained returns the five-minute burn rates that page whatever the burn rate of the long window: see
+// slo.SustainedFactor.
 func sustained(bad, threshold promql.Expr) promql.Expr {
 	strict := promql.Lt(promql.Vector(metrics.RecordedErrorBudget), promql.Num(slo.SustainedBudget.Float()))
 	now := promql.Vector(metrics.RecordedBadEventRate)
@@ -261,8 +264,8 @@ func sustained(bad, threshold promql.Expr) promql.Expr {
 	return both(promql.Gt(promql.Vector(burn(RateWindow)), times(slo.SustainedFactor, threshold)), strict, old, fresh)
 }
 
-// burns records the burn rates of the windows of a severity's pairs. For the guard against low traffic, it also records
-// the bad events of the long windows. The group of the pages records the inputs of the pages.
+// burns records the burn rates in all windows of a severity's pairs. For the guard against low traffic, it also records
+// the bad events in the long windows.
 func burns(opt Options, of slo.Severity) (all []Record) {
 	needs := func(severity slo.Severity) (w []slo.Duration) {
 		if severity == slo.Page {
@@ -292,14 +295,15 @@ func burns(opt Options, of slo.Severity) (all []Record) {
 	return all
 }
 
-// latest returns the window whose events show that a pair still has new events. It is at least four short windows long.
+// latest returns the window in which events count as new for a pair: the shortest window that is at least four short
+// windows long, or at least as long as the long window.
 func latest(p slo.WindowPair, windows []slo.Duration) slo.Duration {
 	return windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
 }
 
-// expectedRate returns the rate of events against which a loss is compared. This is the usual rate or, for a model that
-// started within the hour, the rate since its first event. The usual rate of a sleeping model is known for longer than
-// its objective.
+// expectedRate returns the rate of events with which a loss is compared. This is the usual rate or, for a model that
+// started within the hour, the rate since its first event. While a model sleeps, its usual rate remains recorded for
+// longer than its objective.
 func expectedRate() promql.Expr {
 	return promql.Or(promql.Unless(above(latelyRate(), 0), usualRate(RawWindow.Std())), usualRate(0))
 }
@@ -316,8 +320,8 @@ func usualRate(ago time.Duration) promql.Expr {
 }
 
 // burnAlerts completes alerts on burn rates. If an objective's severity is lower than page, its fast pairs open
-// tickets. A page is about the model's objective that burns fastest. The page continues for some minutes after the last
-// evaluation that requires it. With rare requests, an increase may be empty for a scrape or two.
+// tickets. A page is about the model's objective that burns fastest. The page continues for three minutes after the
+// last evaluation that requires it, because with rare requests, an increase may be empty for a scrape or two.
 func burnAlerts(opt Options, of ...*Alert) (alerts []*Alert) {
 	for _, a := range of {
 		if slices.ContainsFunc(opt.WindowPairs, func(p slo.WindowPair) bool { return p.Severity <= a.Severity }) {
@@ -336,7 +340,7 @@ func burnAlerts(opt Options, of ...*Alert) (alerts []*Alert) {
 	return alerts
 }
 
-// pairBurns records the pairs of a severity that require an alert.
+// pairBurns records the burn rates for which a pair of a severity requires an alert.
 func pairBurns(opt Options, of slo.Severity) (all []Record) {
 	for _, p := range opt.WindowPairs {
 		if p.Severity == of {
@@ -350,10 +354,10 @@ func pairBurns(opt Options, of slo.Severity) (all []Record) {
 	return all
 }
 
-// stays returns the burn rates of objectives that meet two conditions. Some pair required a page, and the slowest
-// pair's short window still burns at a given share of that pair's threshold. The margin prevents a burn near the
-// threshold from ending and beginning again. With few bad events, a short window without bad events proves nothing, so
-// a longer window decides.
+// stays returns the burn rates of objectives for which some pair has just required a page, if the slowest pair's short
+// window still burns faster than staying. This rate is below the threshold, so that a burn near the threshold does not
+// end and begin again. If bad events are rare, a short window without bad events proves nothing, so a longer window
+// decides.
 func stays(p slo.WindowPair, pairs []slo.WindowPair) promql.Expr {
 	var pages []string
 	for _, p := range pairs {
@@ -374,8 +378,8 @@ func staying(slowest slo.WindowPair) promql.Expr {
 		promql.Eq(metrics.LabelLong, slowest.Long.String()))))
 }
 
-// burnBegan returns when each objective began to burn. Moments without a bad event do not count, because the short
-// window of the slowest pair covers them.
+// burnBegan returns when each objective began to burn. A burn does not end at a moment without bad events, because the
+// short window of the slowest pair bridges such moments.
 func burnBegan(slowest slo.WindowPair) promql.Expr {
 	over := func(is promql.Expr, w slo.Duration) promql.Expr {
 		return promql.And(is, promql.Gt(promql.Vector(burn(w)), staying(slowest)))
@@ -384,7 +388,8 @@ func burnBegan(slowest slo.WindowPair) promql.Expr {
 		over(promql.Call("timestamp", promql.Vector(burn(RateWindow))), RateWindow))
 }
 
-// laterGroup opens tickets, and pages for new faults in an incident.
+// laterGroup has the alerts that can wait for burnGroup: tickets about burn rates, and pages for new faults in an
+// incident.
 func laterGroup(opt Options) Group {
 	news := *SecondFault
 	news.Expr = secondFault()
@@ -396,10 +401,10 @@ func laterGroup(opt Options) Group {
 	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: records}
 }
 
-// worst returns the highest burn rate of each group. The time between tokens takes precedence over the time to the
-// first token, because late tokens also delay first tokens. The paged objective stays until another objective burns
-// twice as fast, so that two nearly equal objectives do not alternate. If the paged objective ends first, the incident
-// is over. An objective without a bad event in the last minutes then does not replace it.
+// worst returns the highest burn rate of each group of labels. Objectives on the time between tokens take precedence
+// over those on the time to the first token, because late tokens also delay first tokens. The paged objective stays
+// until another objective burns twice as fast, so that two nearly equal objectives do not alternate. An objective
+// without a bad event in the last minutes never replaces it, because the incident is then over.
 func worst(by []string, burns promql.Expr) promql.Expr {
 	perObjective := promql.On(modelSLO...)
 	weighs := func(factor float64, which promql.Expr) promql.Expr {
@@ -414,7 +419,7 @@ func worst(by []string, burns promql.Expr) promql.Expr {
 	return promql.And(burns, promql.TopK(1, by, promql.Mul(burns, weight, perObjective.ManyToOne())), perObjective)
 }
 
-// owned adds the labels that the configuration gives to objectives, if the labels are known.
+// owned adds the labels that the configuration gives to objectives, such as team.
 func owned(opt Options, e promql.Expr) promql.Expr {
 	if len(opt.ObjectiveLabels) == 0 {
 		return e

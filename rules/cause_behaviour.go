@@ -45,12 +45,14 @@ var AnswersCorrupted = &Alert{
 
 var behaviourAlerts = []*Alert{RunawayGeneration, AnswersCorrupted}
 
-// manyTokens is a mean output above the short limits that clients set on purpose, as for code completion.
+// manyTokens is a mean number of output tokens that is above the short limits that clients set on purpose, as for code
+// completion.
 const manyTokens = 500
 
 // runsOn keeps the share of finished requests that the token limit ended, if the share is large and at least twice that
-// of the day before. A model without data of the day before must also generate many tokens per request, because it may
-// end most requests at the limit by design. If answers are shorter than usual, clients have set the limit.
+// of the day before. Without data of the day before, the model must also generate many tokens per request, because
+// clients may set short limits on purpose. If answers are shorter than usual, there is no result, because clients have
+// lowered the limit.
 func runsOn(share promql.Expr) promql.Expr {
 	const least = 0.3
 	return promql.Unless(promql.Gt(share, promql.Or(promql.Call("clamp_min", times(2, dayBefore("limited_before")), promql.Num(least)),
@@ -78,7 +80,7 @@ func limited(window, ago time.Duration) promql.Expr {
 	rate := func(m ...*promql.Matcher) promql.Expr {
 		return ofUsers(promql.Rate(promql.Offset(promql.Vector(metrics.Requests, m...), ago), window), window, ago)
 	}
-	// One of the two counters may count some probes earlier, so the difference may be below zero.
+	// The two counters may not count a probe in the same window, so the difference may be below zero.
 	return promql.Div(promql.Call("clamp_min", rate(promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength))), promql.Num(0)),
 		above(rate(), 5/window.Seconds()))
 }

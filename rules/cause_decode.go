@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// These causes delay every token after the first.
+// The causes of these alerts delay every token after the first.
 var (
 	SpeculationCollapse = &Alert{
 		Name:   "LLMSpeculationCollapse",
@@ -32,14 +32,14 @@ var (
 
 var decodeAlerts = []*Alert{SpeculationCollapse}
 
-// batch returns the mean running batch of a replica.
+// batch returns the mean number of running requests per replica.
 func batch(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Avg(by, promql.Sum(replicaLabels,
 		promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RequestsRunning, m...), ago), window)))
 }
 
-// accepted returns the share of draft tokens that were accepted. For engines that do not count tokens, it is the mean of
-// a gauge.
+// accepted returns the share of draft tokens that were accepted. For engines that do not count draft tokens, it is the
+// mean of the gauge that they report instead.
 func accepted(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Or(ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens, m...), promql.Vector(metrics.SpecDecodeDraftTokens, m...), by,
 		window, ago),

@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// These causes are in the engine process. It is gone, makes no progress, or is starting.
+// The causes of these alerts are in the engine process: it is gone, makes no progress, or is starting.
 var (
 	ModelDown = &Alert{
 		Name:     "LLMModelDown",
@@ -117,9 +117,9 @@ const retire = "To retire the model, remove its target, or set may_be_absent: tr
 
 var engineAlerts = []*Alert{ModelDown, EngineDown, EngineCrashLoop}
 
-// engineUp returns 1 for a metrics endpoint that answers, and 0 for an endpoint that does not answer. If two exporters
-// read an endpoint, it counts once. An engine that loads its model is neither up nor down for the time of patience. The
-// same applies to an engine that an overloaded exporter cannot scrape.
+// engineUp returns 1 for a metrics endpoint that answers, and 0 for an endpoint that does not answer. An endpoint that
+// two exporters read has one result. An engine that loads its model has no result until it has loaded for longer than
+// patience. An engine that an overloaded exporter cannot scrape has no result, either.
 func engineUp() promql.Expr {
 	loading := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
 	return promql.Max(pageLabels, promql.Or(
@@ -127,7 +127,7 @@ func engineUp() promql.Expr {
 		promql.And(loading, promql.Offset(loading, patience))))
 }
 
-// patience limits how long a model may take to load.
+// patience is how long a model may load before its engine counts as down.
 const patience = 20 * minute
 
 // down returns the metrics endpoints that do not answer. notUp returns the endpoints that did not answer at the last
@@ -135,8 +135,8 @@ const patience = 20 * minute
 func down() promql.Expr  { return promql.Equal(engineUp(), promql.Num(0)) }
 func notUp() promql.Expr { return promql.Equal(promql.Vector(metrics.RecordedUp), promql.Num(0)) }
 
-// knownEngines adds to a value per metrics endpoint the model that the engine serves or served last, because an engine
-// that is down does not report its model.
+// knownEngines adds model labels to a value per metrics endpoint. The model is the one that the engine serves or served
+// last, because an engine that is down does not report its model.
 func knownEngines(perPage promql.Expr, m ...*promql.Matcher) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedServed, m...), perPage, promql.On(pageLabels...).ManyToOne())
 }
@@ -147,14 +147,14 @@ func crashLoops() promql.Expr {
 	return promql.Or(promql.Ge(restartsWithin(6*hour), promql.Num(4)), promql.Ge(restartsWithin(hour), promql.Num(3)))
 }
 
-// restartsWithin counts the restarts of the process at each metrics endpoint in a window. The count is extrapolated, so
-// it may be too high, but never too low.
+// restartsWithin counts the restarts of the process at each metrics endpoint in a window. Because Prometheus
+// extrapolates the count, it may be too high, but never too low.
 func restartsWithin(window time.Duration) promql.Expr {
 	return promql.Call("floor", promql.Max(pageLabels, promql.Increase(promql.Vector(metrics.EngineRestarts), window)))
 }
 
-// answered2m returns the models of the given metrics endpoints that recently answered a gateway or a probe. Such a
-// model serves, although its endpoints are not read in time.
+// answered2m returns the models behind the given metrics endpoints that answered a gateway or a probe within two
+// minutes. Such a model still serves, even if its metrics endpoints answer too slowly.
 func answered2m(pages promql.Expr) promql.Expr {
 	passedOn := above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), good), 2*minute)), 0)
 	probed := above(promql.Sum(namedModel, promql.Rate(promql.Vector(metrics.ProbeRequests, answered()), 2*minute)), 0)
@@ -162,8 +162,8 @@ func answered2m(pages promql.Expr) promql.Expr {
 	return promql.Or(promql.And(late, passedOn), promql.And(late, probed, promql.On(namedModel...)))
 }
 
-// served returns 1 for the model that an engine serves. If the engine does not answer or a model has lost its workers,
-// it returns 0 for the last served model. An engine without a loaded model serves its last loaded model.
+// served returns 1 for the model that an engine serves. If the engine does not answer, or its model has lost its
+// workers, served returns 0 for the last model. An engine that has unloaded its model counts as serving that model.
 func served() promql.Expr {
 	now := promql.Unless(promql.Max(inRole(replicaLabels), promql.Vector(metrics.EngineInfo)),
 		promql.Equal(promql.Max(inRole(replicaLabels), promql.Vector(metrics.ModelsLoaded)), promql.Num(0)))
@@ -171,7 +171,8 @@ func served() promql.Expr {
 		carried(metrics.RecordedServed, now))
 }
 
-// unasked returns each model that an answering engine no longer serves, if no user requested the model within the hour.
+// unasked returns each model that an engine no longer serves although the engine answers, if no user requested the
+// model within the hour.
 func unasked() promql.Expr {
 	lost := promql.And(promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(0)), promql.Equal(promql.Vector(metrics.RecordedUp),
 		promql.Num(1)), promql.On(pageLabels...))
@@ -185,9 +186,9 @@ func asked() promql.Expr {
 	return above(promql.Sum(modelLabels, promql.Or(mean(metrics.RecordedRequests), times(-1.2, mean(metrics.RecordedProbes)))), 0)
 }
 
-// carried returns what engines report about themselves. For an engine that does not answer, it returns the last report,
-// which the exporter remembers as long as the engine is a target. After a restart of the exporter, the record of the
-// rules replaces the report.
+// carried returns what engines report about themselves (says). For an engine that does not answer, it returns the last
+// report, which the exporter remembers as long as the engine is a target. A restarted exporter has forgotten the
+// report, so the recorded series replaces it.
 func carried(record *metrics.Family, says promql.Expr, m ...*promql.Matcher) promql.Expr {
 	onPage := promql.On(pageLabels...)
 	return promql.Or(says, promql.CountBy(record.Labels, promql.Vector(metrics.EngineLastServed, m...)),
@@ -197,15 +198,17 @@ func carried(record *metrics.Family, says promql.Expr, m ...*promql.Matcher) pro
 // seen returns each metrics endpoint that an exporter read within the hour, and its model, as recorded.
 func seen() promql.Expr { return promql.Vector(metrics.RecordedSeen) }
 
-// seenWithinHour returns the values that seen reads. A gateway serves no model itself.
+// seenWithinHour is the expression that is recorded for seen. It leaves out gateways, because a gateway serves no model
+// itself.
 func seenWithinHour() promql.Expr {
 	return promql.Max(inRole(replicaLabels), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour))
 }
 
-// answersUsers matches engines that answer users. Gateways, caches and prefill engines do not answer users alone.
+// answersUsers matches engines that answer users. Gateways, caches and prefill engines cannot answer a user by
+// themselves.
 var answersUsers = promql.NotRe(metrics.LabelRole, metrics.GatewayRole+"|"+metrics.KVCacheRole+"|"+metrics.PrefillRole)
 
-// computes matches all servers that compute answers. Gateways and caches do not.
+// computes matches all servers that compute answers, and therefore no gateways or caches.
 var computes = promql.NotRe(metrics.LabelRole, metrics.GatewayRole+"|"+metrics.KVCacheRole)
 
 // deleted returns 1 for each pod that was deleted on purpose within the hour, and 0 for a pod that failed or was
@@ -219,9 +222,10 @@ var podLabels = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.L
 
 // expected returns each model on a metrics endpoint that an exporter read within the hour, unless the model was removed
 // on purpose. If a configured endpoint disappears while its exporter runs, it was removed from the configuration. A pod
-// that was deleted while ready was also removed on purpose. If nothing is recorded about the pod, a model that now
-// serves at the endpoint's address or on its GPU has replaced this model. A GPU that both models shared within the hour
-// proves no replacement. An engine that loads models on demand may load this model again.
+// that was deleted while ready was also removed on purpose. If nothing is recorded about the pod, a model that is now
+// served at the endpoint's address or on its GPU has replaced this model. If both models shared the GPU within the
+// hour, this does not prove a replacement. A model that an engine loads on demand is left out, because the engine may
+// load it again.
 func expected() promql.Expr {
 	onPage, onPod, onGPU := promql.On(pageLabels...), promql.On(podLabels...), promql.On(onGPULabels()...)
 	takenOut := promql.And(promql.Over("last_over_time", promql.Vector(metrics.ConfiguredTarget), hour),
@@ -241,14 +245,14 @@ func expected() promql.Expr {
 // settledFor is how long a model must be gone before it counts as vanished.
 const settledFor = 3 * minute
 
-// there returns each model that a metrics endpoint served within a window.
+// there returns each model that an engine served within a window.
 func there(within time.Duration) promql.Expr {
 	return promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed, answersUsers), within))
 }
 
-// successorLoads returns models that have lost a metrics endpoint while a successor may be loading. Such a model was
-// served within the time that loading may take, and an engine whose model is still unknown is loading in the namespace
-// or on the node of the lost endpoint. A pod that failed, according to an exporter, has no successor.
+// successorLoads returns models that have lost a metrics endpoint whose successor may be loading. Such a model was
+// still served when the loading may have begun. An engine whose model is still unknown is loading in the namespace or
+// on the node of the lost endpoint. A pod that an exporter has seen fail has no successor.
 func successorLoads() promql.Expr {
 	loads := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
 	unknown := promql.Unless(promql.Unless(loads, promql.Offset(loads, patience)), promql.Vector(metrics.RecordedServed),
@@ -259,10 +263,10 @@ func successorLoads() promql.Expr {
 	return promql.And(promql.CountBy(modelLabels, beside), there(settledFor+patience), promql.On(modelLabels...))
 }
 
-// vanished returns each missed model whose metrics endpoint a running exporter has lost, or whose node is gone. If the
-// exporter is gone, the node may also be gone. Then vanished returns -1, with the exporter, for each model without a
-// reading for ten minutes and without answers to a gateway or probe. A node that still exists most likely still has its
-// engines.
+// vanished returns each missed model whose metrics endpoint a running exporter no longer finds, or whose node is gone.
+// If the exporter is gone, it is unknown whether the node is gone. The value is then -1, with the exporter as a label,
+// for each model that was not read for ten minutes and has not answered a gateway or a probe. If the node still exists,
+// its engines most likely do, too.
 func vanished() promql.Expr {
 	lost := promql.CountBy(modelLabels, promql.Vector(metrics.RecordedExpected, answersUsers))
 	unread := func(e promql.Expr) promql.Expr { return promql.And(seen(), e, promql.On(asker...)) }
@@ -278,21 +282,21 @@ func vanished() promql.Expr {
 	return promql.And(promql.Or(lost, times(-1, nobodyReads)), promql.Vector(metrics.RecordedMissed), promql.On(modelLabels...))
 }
 
-// slow keeps the metrics endpoints that are read too slowly. A slow metrics endpoint proves nothing about the
-// engine behind it.
+// slow keeps the metrics endpoints that time out. A slow metrics endpoint proves nothing about the engine behind it.
 func slow(pages promql.Expr) promql.Expr {
 	return promql.And(pages, promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...))
 }
 
-// noneAnswers returns each model without a metrics endpoint that answers. It leaves out models whose engines answer a
+// noneAnswers returns each model that has no answering metrics endpoint. It leaves out models whose engines answer a
 // gateway or a probe although their endpoints are too slow.
 func noneAnswers() promql.Expr {
 	none := promql.Or(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), nothingPrefilled())
 	return promql.Unless(none, answered2m(slow(promql.Vector(metrics.RecordedServed))))
 }
 
-// nothingPrefilled returns 0 for each model that users requested within the hour, that has no prefill engine left, and that gave no first
-// token for five minutes. If a router lets decode engines compute prompts, users still get first tokens.
+// nothingPrefilled returns 0 for each model that users requested within the hour, whose prefill engines are all down,
+// and whose users got no first token for five minutes. If the router lets decode engines compute prompts, users still
+// get first tokens, and there is no result.
 func nothingPrefilled() promql.Expr {
 	down := promql.Equal(promql.Max(modelLabels, knownEngines(promql.Vector(metrics.RecordedUp),
 		promql.Eq(metrics.LabelRole, metrics.PrefillRole))), promql.Num(0))
@@ -302,11 +306,12 @@ func nothingPrefilled() promql.Expr {
 	return promql.And(promql.Unless(down, served(recentWindow, pageWindow)), served(30*minute, hour))
 }
 
-// sampled is the time between the samples of downTime.
+// sampled is the time between the samples of expressions such as downTime.
 const sampled = 15 * time.Second
 
-// downTime returns the seconds of the last minute in which no engine of a model could answer, if some engine does not
-// answer now. An engine that is read too slowly or loads its model may be able to answer, so it does not count as down.
+// downTime returns for how many seconds of the last minute no engine of a model could answer. silent selects the
+// engines that do not answer. An engine whose metrics time out, or that loads its model, may be able to answer, so it
+// does not count as down.
 func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 	may := promql.And(silent, promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "timeout|loading|exporter_exhausted")),
 		promql.On(pageLabels...))
@@ -315,12 +320,13 @@ func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 	return times(sampled.Seconds(), promql.Sampled("count_over_time", nobody, Interval, sampled))
 }
 
-// enginesDown returns the downTime of the engines of missed models. If a model's last engine is gone with its metrics
-// endpoint, the result is 60 s.
+// enginesDown returns the downTime of each missed model. If a model's last engine is gone with its metrics endpoint,
+// the result is 60 s.
 func enginesDown() promql.Expr {
 	gone := above(promql.Vector(metrics.RecordedVanished), 0)
-	// A restarted exporter no longer knows what a silent engine served, so the recorded series replaces the exporter's. It
-	// counts only while the exporter answers, because otherwise the state of the other engines is unknown.
+	// After a restart, the exporter does not remember what a silent engine served, so the recorded series replaces its
+	// series. The recorded series is used only while the exporter answers, because otherwise the state of the other
+	// engines is unknown.
 	silent := promql.Or(promql.Vector(metrics.EngineLastServed, answersUsers),
 		promql.And(promql.Equal(promql.Vector(metrics.RecordedServed, answersUsers), promql.Num(0)), promql.Vector(metrics.EngineUp),
 			promql.On(pageLabels...)))
@@ -328,16 +334,17 @@ func enginesDown() promql.Expr {
 		promql.Max(modelLabels, promql.Call("clamp", gone, promql.Num(Interval.Seconds()), promql.Num(Interval.Seconds()))))
 }
 
-// modelUp returns whether a metrics endpoint of each model answers. A pod that was deleted on purpose may stay silent
-// while it terminates.
+// modelUp returns 1 for each model with a metrics endpoint that answers, and 0 for each other model. A silent pod that
+// was deleted on purpose is left out, because it is terminating.
 func modelUp() promql.Expr {
 	pages := promql.Unless(knownEngines(promql.Vector(metrics.RecordedUp), answersUsers), unasked())
 	goes := promql.And(notUp(), above(promql.Vector(metrics.RecordedDeleted), 0), promql.On(podLabels...))
 	return promql.Max(modelLabels, promql.Unless(pages, goes, promql.On(pageLabels...)))
 }
 
-// missed returns each model that users requested within the hour, judged by requests or by events of an objective. It
-// leaves out models that were replaced at their metrics endpoint, and models that may be absent.
+// missed returns each model that users would miss, because they requested it within the hour. Requests, or the events
+// of an objective, show this. It leaves out models that another model has replaced at their metrics endpoint, and
+// models that may be absent.
 func missed() promql.Expr {
 	within := func(window time.Duration, f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		return promql.Over("max_over_time", promql.Vector(f, m...), window)
@@ -345,7 +352,8 @@ func missed() promql.Expr {
 	// Tokens are used only where requests are not counted.
 	generated := promql.Unless(above(promql.Max(modelLabels, within(hour, metrics.RecordedGenerationTokens)), 0),
 		promql.CountBy(modelLabels, within(hour, metrics.RecordedRequests)))
-	// Only engines count, because probes and gateways also count objectives of models whose engines no exporter reads.
+	// Only the events of engines are used, because probes and gateways also count events of models whose engines no
+	// exporter reads.
 	onEngine := []*promql.Matcher{promql.Ne(metrics.LabelRuntime, ""), promql.Ne(metrics.LabelRole, metrics.GatewayRole)}
 	counted := func(window time.Duration) promql.Expr {
 		return promql.Equal(promql.Max(modelSLO, within(window, metrics.SLOCounted, onEngine...)), promql.Num(1))
@@ -374,15 +382,15 @@ func startedCold() promql.Expr {
 // coldFor is how long an engine that has started may compile kernels and fill caches.
 const coldFor = 15 * minute
 
-// younger returns the age in seconds of the process at each metrics endpoint, if the age is below a limit. If a
-// process' clock is fast, its start may be in the future, and its age is unknown.
+// younger returns the age in seconds of the process at each metrics endpoint, if the age is below a limit. If the start
+// time is in the future, because the clock of its host is fast, the age is unknown, and there is no result.
 func younger(than time.Duration) promql.Expr {
 	age := promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)))
 	return below(promql.Ge(age, promql.Num(0)), than.Seconds())
 }
 
-// stallGroup separates its causes from the other causes and runs twice as often. If a stalled engine were found after
-// two minutes, two minutes of requests would be lost.
+// stallGroup has the rules about stalls. It runs twice as often as the groups of other causes, because every request is
+// lost until a stalled engine is found.
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2, Records: []Record{
 		{Name: metrics.RecordedGPUBusy, Expr: computing()},
@@ -393,18 +401,18 @@ func stallGroup() Group {
 	}, Alerts: []*Alert{ModelStalled, EngineStalled}}
 }
 
-// perRank returns the data-parallel ranks of the alert's replica for which the family has a value.
+// perRank returns the value of a family for each data-parallel rank of the alert's replica.
 func perRank(f *metrics.Family) promql.Expr {
 	return promql.Max([]string{metrics.LabelDPRank}, promql.Vector(f, append(same(replicaLabels...), promql.Ne(metrics.LabelDPRank, ""))...))
 }
 
-// whole matches series about a replica as a whole. It leaves out series about one of the replica's ranks.
+// whole matches series about a whole replica, and no series about one of its ranks.
 var whole = []*promql.Matcher{promql.Eq(metrics.LabelDPRank, ""), promql.Eq(metrics.LabelReplica, "")}
 
 // standsStill returns 1 for each replica that makes no progress as a whole. If only some ranks make no progress, it
-// returns their share. The exporter reports stalls of which it is certain. If a replica merely shows no progress, a
-// busy GPU that only this replica uses proves that there is work. If a standstill ended by itself, the next standstill
-// within the hour counts after four minutes.
+// returns their share. The exporter reports stalls of which it is certain. If the exporter is not certain that a
+// replica without progress has work, a busy GPU that only this replica uses proves it. After a standstill that ended by
+// itself, a further standstill within the hour counts only after four minutes.
 func standsStill() promql.Expr {
 	onPage := promql.On(pageLabels...)
 	standing := func(f *metrics.Family, longer float64) promql.Expr {
@@ -421,13 +429,13 @@ func standsStill() promql.Expr {
 	return promql.Unless(promql.Max(replicaLabels, promql.Or(standing(metrics.EngineStalled, 0), computes, share)), again, onPage)
 }
 
-// stalls counts the standstills at each metrics endpoint that ended by themselves.
+// stalls counts for each metrics endpoint the standstills in a window that ended by themselves.
 func stalls(window time.Duration) promql.Expr {
 	return promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.EngineStalled, whole...), window))
 }
 
 // stalled returns the replicas that make no progress. A replica stays stalled while its metrics endpoint cannot be read
-// in time. It also stays stalled while a new exporter sees that its requests make no progress.
+// in time. It also stays stalled while an exporter that has just started sees requests but no progress.
 func stalled() promql.Expr {
 	onPage := promql.On(pageLabels...)
 	unread := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout"))
@@ -442,31 +450,33 @@ func stalled() promql.Expr {
 		promql.And(before(5*minute), unseen, onPage)))
 }
 
-// computing returns each metrics endpoint whose engine alone uses a GPU that was busy at every scrape of a minute.
-// Requests must run or wait, or the GPU must draw idle power. Otherwise a stall is detected after ten minutes, because
-// another process may have used the GPU.
+// computing returns each metrics endpoint whose engine is the only user of a GPU that was busy at every scrape of a
+// minute. In addition, requests must run or wait, or the GPU must draw idle power. Otherwise another process may use
+// the GPU, so a stall is detected only after ten minutes.
 func computing() promql.Expr {
 	requests := promql.Or(above(promql.Vector(metrics.RequestsRunning), 0), above(promql.Vector(metrics.RequestsWaiting), 0))
 	return promql.Or(promql.And(usesAlone(busy(minute)), requests, promql.On(pageLabels...)),
 		usesAlone(promql.And(busy(minute), atIdlePower())))
 }
 
-// shown returns the value of a metrics endpoint some time ago. If the endpoint could not be read then, it returns the
+// shown returns the value of a family some time ago. If the metrics endpoint could not be read then, shown returns the
 // last value of the two minutes before.
 func shown(f *metrics.Family, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), ago), 2*minute)
 }
 
-// always returns each replica or rank whose value was above zero at every scrape of a window, including both ends.
+// always returns the lowest value in a window of each replica or rank, if the value was above zero at every scrape of
+// the window, including both ends.
 func always(by []string, f *metrics.Family, d time.Duration) promql.Expr {
 	return promql.And(
 		above(promql.Sum(by, promql.Over("min_over_time", promql.Vector(f), d)), 0),
 		above(promql.Sum(by, shown(f, d)), 0))
 }
 
-// hostBound returns the share of time in which each replica used the busiest of its GPUs, if the share is below a half. Requests must have
-// run at every scrape and got tokens later than usual. The GPU then waits for the CPU between steps. Engines that have just started are
-// left out, because they compile kernels. Prefill engines are left out, because they wait for decode engines.
+// hostBound returns for what share of the time each replica used the busiest of its GPUs, if the share is below a half.
+// A GPU that is so often idle waits for the CPU between steps. Requests must have run at every scrape, and tokens must
+// come later than usual. Engines that have just started are left out, because they compile kernels. Prefill engines are
+// left out, because they wait for decode engines.
 func hostBound(window time.Duration) promql.Expr {
 	used := promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), window))
 	busiest := promql.Max(replicaLabels, promql.Mul(promql.Max(onGPU(replicaLabels), promql.Vector(metrics.EngineGPUInfo)), used,
@@ -480,28 +490,28 @@ func hostBound(window time.Duration) promql.Expr {
 // good matches the outcomes of requests that got a complete answer.
 var good = promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")
 
-// answersWindow is three times the longest mean duration of answers for which answersDue has a result. Even a batch of
-// answers that begin and end together ends within this window.
+// answersWindow is the window in which answers are counted. The mean answer takes at most a third of it (see
+// answersDue), so even a batch of answers that begin and end together ends within the window.
 const answersWindow = 2 * minute
 
-// answersDue returns how many answers each model should give in answersWindow, judging by the last hour. At least
-// twenty answers must be due, and each must take less than a third of the window.
+// answersDue returns how many answers each model should give in answersWindow, judging by the last hour. It has a
+// result if this is at least twenty answers, and an answer takes less than a third of the window on average.
 func answersDue() promql.Expr {
 	answers := ofUsers(promql.Rate(promql.Vector(metrics.Requests, good), hour), hour, 0)
 	return promql.And(promql.Ge(times(answersWindow.Seconds(), answers), promql.Num(20)),
 		below(mean(metrics.RequestDuration, modelLabels, hour), answersWindow.Seconds()/3))
 }
 
-// unansweredFor2m returns answersDue for each model that gave no answer to users. It allows one more answer than the
-// probes got, because the engine's exporter may have counted a probe earlier.
+// unansweredFor2m returns answersDue for each model that gave users no answer. One answer more than the probes got is
+// allowed, because the two counters may not count a probe in the same window.
 func unansweredFor2m() promql.Expr {
 	ofUsers := promql.Or(promql.Rate(promql.Vector(metrics.Requests, good), answersWindow), times(-1, probes(answersWindow)))
 	return promql.And(answersDue(), below(promql.Sum(modelLabels, ofUsers), 2/answersWindow.Seconds()))
 }
 
-// swallowed returns 1 for each model that answers nothing although its engines are up. Its gateways must count at least
-// half of the usual requests, and nearly all of these requests must fail. If a gateway still counts first tokens, they
-// come from other engines.
+// swallowed returns 1 for each model whose engines are up but give no answers, while its gateways count at least half
+// of the usual number of good answers. If a gateway counts first tokens, the answers come from other engines, and there
+// is no result.
 func swallowed() promql.Expr {
 	perSecond := func(v promql.Expr) promql.Expr { return promql.Sum(modelLabels, promql.Rate(v, answersWindow)) }
 	asked := promql.Ge(times(2*answersWindow.Seconds(), perSecond(promql.Vector(metrics.Requests, gatewayRole(), good))),
@@ -525,7 +535,8 @@ func busy(window time.Duration) promql.Expr {
 		above(promql.Max(onGPULabels(), promql.Offset(now, window)), 0.9))
 }
 
-// atIdlePower returns each GPU that draws less than half of its highest power within the last hour.
+// atIdlePower returns each GPU whose highest power in the last minute is less than half of its highest power in the
+// last hour.
 func atIdlePower() promql.Expr {
 	drawn := func(window time.Duration) promql.Expr {
 		return promql.Max(onGPULabels(), promql.Over("max_over_time", promql.Vector(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")),
@@ -541,25 +552,25 @@ func cameBack() promql.Expr {
 			shows(), promql.On(asker...)))
 }
 
-// interrupted returns the metrics endpoints that were unreachable within five minutes, or whose process restarted.
+// interrupted returns the metrics endpoints that were unreachable, or whose process restarted, within five minutes.
 func interrupted() promql.Expr {
 	gone := promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|connection_closed"))
 	return promql.Or(promql.Over("last_over_time", gone, pageWindow), above(restartsWithin(pageWindow), 0))
 }
 
-// shows returns series of each exporter that answers.
+// shows returns some series from each exporter that answers.
 func shows() promql.Expr {
 	return promql.Or(promql.Vector(metrics.EngineUp), promql.Vector(metrics.GPUUp))
 }
 
-// replicasByRole counts the replicas of each role of a model.
+// replicasByRole counts the replicas of each model in each role.
 func replicasByRole() promql.Expr {
 	return promql.CountBy(inRole(modelLabels), promql.Max(inRole(replicaLabels), promql.Vector(metrics.RequestsRunning, computes)))
 }
 
-// fewerReplicas returns the share of each model's usual replicas that serve it now. The usual number is that of most of the last
-// hour: a few more replicas during a rollout do not count. If an exporter is gone, its models are left out, because their engines
-// may serve.
+// fewerReplicas returns the present number of each model's replicas as a share of the usual number, if it is below
+// three quarters. The usual number is the upper quartile of the last hour, so extra replicas during a rollout do not
+// raise it. If an exporter is gone, its models are left out, because their engines may still serve.
 func fewerReplicas() promql.Expr {
 	now := promql.Vector(metrics.RecordedReplicasByRole)
 	usual := promql.QuantileOver(0.75, now, hour)
@@ -568,25 +579,27 @@ func fewerReplicas() promql.Expr {
 	return promql.Unless(below(left, 0.75), promql.CountBy(modelLabels, unknown))
 }
 
-// unscheduled returns how many seconds longer first tokens take than the scheduler of their replica explains. The
-// difference must be more than half of the time to first token.
+// unscheduled returns for how many seconds of the time to first token the scheduler of each replica does not account.
+// This must be more than half of the time to first token.
 func unscheduled() promql.Expr {
 	return promql.Gt(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineUnscheduled)), 0.1),
 		times(0.5, mean(metrics.TimeToFirstToken, replicaLabels, recentWindow)))
 }
 
 // learntSlowdown returns the duration of each model's steps as a multiple of the usual duration at the same load.
-// Exporters must have learnt the usual duration. The highest value of two minutes counts, because steps may be slow for
-// part of each minute.
+// Exporters learn the usual duration. The highest value of two minutes is used, because steps may be slow for only part
+// of each minute.
 func learntSlowdown() promql.Expr {
 	return promql.Avg(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.EngineSlowdown), recentWindow))
 }
 
-// slowSteps returns the time between tokens of each model as a multiple of the usual time, if the engines' work does not explain the
-// difference. Either the engines compute no more than usual, or steps take more than 1.5 times as long as the additional work explains. No
-// request costs more than its own step, so a batch of n makes a step at most n times as long. If n is the usual batch, k times as many
-// requests make the step at most 1/(1-(k-1)n) times as long. The rule counts an n below 0.1 as 0.1. A step that computes a prompt is longer
-// by the prompt's uncached tokens. Bursts that queue make steps longer than any mean explains.
+// slowSteps returns the time between tokens of each model as a multiple of the usual time, if more work does not
+// explain the difference. Either the engines compute hardly more than usual, or steps take more than 1.5 times as long
+// as the additional work explains. A request never adds more to a step than the step would take for this request alone.
+// Therefore, a batch of n requests makes a step at most n times as long. If n is the usual batch, k times as many
+// requests make the step at most 1/(1-(k-1)n) times as long. An n below 0.1 counts as 0.1. A step that computes a
+// prompt is longer by the prompt's uncached tokens. Models with bursts that queue are left out, because bursts make
+// steps longer than any mean explains.
 func slowSteps() promql.Expr {
 	longer := against("token_time")
 	bursts := promql.And(queued(), promql.Lt(longer, times(1.5, against("arrivals"))))
@@ -600,15 +613,15 @@ func slowSteps() promql.Expr {
 	return both(above(longer, 1.5), promql.Unless(slow, bursts))
 }
 
-// failInside returns the share of requests that a model's engines fail, if the share is more than 0.5%. The engines
-// count these failures, or a gateway does.
+// failInside returns the share of requests that fail in a model's engines, if the share is more than 0.5%. If the
+// engines do not count these failures, a gateway's count is used.
 func failInside() promql.Expr {
 	errors := promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeError)))
 	share := promql.Div(promql.Sum(modelLabels, promql.Rate(errors, pageWindow)), above(ended(modelLabels, pageWindow), 0))
 	return above(promql.Or(share, failedAtEngines()), 0.005)
 }
 
-// servedWithin returns each replica that served a model within a window.
+// servedWithin returns each replica that reported itself within a window.
 func servedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), window))
 }
@@ -623,14 +636,16 @@ func stoppedGateway() promql.Expr {
 	return promql.And(servedWithin(hour, gatewayRole()), promql.Or(silentNow(), interrupted()), promql.On(pageLabels...))
 }
 
-// silentNow returns the metrics endpoints that are down. If an engine's metrics were read too late only once, the engine may be up.
+// silentNow returns the metrics endpoints that are down. An endpoint that has timed out only once is left out, because
+// its engine may be up.
 func silentNow() promql.Expr {
 	late := promql.And(promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")),
 		above(promql.Over("max_over_time", promql.Vector(metrics.EngineUp), recentWindow), 0), promql.On(pageLabels...))
 	return promql.Unless(down(), late, promql.On(pageLabels...))
 }
 
-// doubled returns the mean of the last two minutes, if it is above a limit and at least twice the mean of the day before.
+// doubled returns the mean of an expression over the last two minutes, if it is above a limit and at least twice the
+// mean of the day before.
 func doubled(limit float64, of promql.Expr) promql.Expr {
 	now := promql.Over("avg_over_time", of, recentWindow)
 	return promql.Unless(above(now, limit), promql.Gt(times(2, promql.Over("avg_over_time", promql.Offset(of, hour), day)), now))

@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// These causes are in the measurement itself, because an unmeasured outage cannot page. The expressions of the first
-// two alerts depend on the scrape job: see exporterAlerts.
+// These alerts are about the measurement itself, because an outage that is not measured cannot page. The expressions of
+// the first two alerts depend on the scrape job: see exporterAlerts.
 var (
 	ExporterDown = &Alert{
 		Name:      "LLMExporterDown",
@@ -71,8 +71,8 @@ var (
 				// The engines behind a gateway count the events that the gateway does not count.
 				promql.Unless(uncounted(gatewayRole()), promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
 					promql.On(ofModel...)),
-				// A selector that matched an engine yesterday is correct, because engines come and go. The rule reads only samples
-				// of the day, because the whole day would cost too much.
+				// A selector that matched an engine within the day is correct, because engines come and go. The rule
+				// looks only every 15 minutes, because reading the whole day would cost too much.
 				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
 					promql.Sampled("last_over_time", promql.Max(sloLabels, promql.Vector(metrics.SLOCounted)), day, 15*minute))),
 			// The built-in objectives are left out, because nobody declared them.
@@ -118,7 +118,7 @@ func disputed() promql.Expr {
 		promql.Eq(metrics.LabelKind, "requested"))), above(promises, 1))
 }
 
-// exporterAlerts returns the alerts on the exporter's own scrape.
+// exporterAlerts returns the alerts about the measurement.
 func exporterAlerts(opt Options) []*Alert {
 	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
 	one := *ExporterDown
@@ -131,16 +131,16 @@ func exporterAlerts(opt Options) []*Alert {
 	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents, ObjectiveConflict, ProbeBroken}
 }
 
-// byNode sets the label node of each target to the target's node. The node comes from the scrape's own label or,
-// without that label, from the host in the target's address.
+// byNode sets the label node of each target. If the scrape has not set this label, it is the host in the target's
+// address.
 func byNode(targets promql.Expr) promql.Expr {
 	both := promql.Call("label_join", targets, promql.Str("node"), promql.Str(";"), promql.Str("node"), promql.Str(metrics.LabelInstance))
 	return promql.Call("label_replace", both, promql.Str("node"), promql.Str("$1$2"), promql.Str("node"), promql.Str(`(.+);.*|;(.*?)(:\d+)?`))
 }
 
-// exporterGone returns each exporter that answered within the hour and does not answer now. The value is 0 if another
-// target on its node answers, and 1 if the node has no other target. If no other target of the node answers any more,
-// the node is gone, and the exporter is left out.
+// exporterGone returns each exporter that answered within the hour but does not answer now. The value is 0 if another
+// target on its node answers, and 1 if the node has no other target. An exporter whose node is gone, because none of
+// the node's other targets answers any more, is left out.
 func exporterGone(opt Options) promql.Expr {
 	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
 	gone := byNode(above(promql.Unless(promql.Over("max_over_time", up, hour), promql.Equal(up, promql.Num(1)), promql.On(asker...)), 0))
@@ -150,15 +150,17 @@ func exporterGone(opt Options) promql.Expr {
 		promql.Unless(gone, above(promql.Over("max_over_time", others, hour), 0), onNode)))
 }
 
-// uncounted returns the objectives for which some engine or gateway counts nothing, and the reason.
+// uncounted returns the objectives of a model for which some matching engine or gateway counts nothing, with the
+// reason.
 func uncounted(m *promql.Matcher) promql.Expr {
 	return promql.Equal(promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelReason}, ofModel...),
 		promql.Vector(metrics.SLOCounted, m)), promql.Num(0))
 }
 
-// fleetDown returns each fleet of at least two exporters within the hour, if most exporters do not answer. It also
-// returns a fleet without exporters if users sent requests at the last scrape, because nodes that leave on purpose are
-// idle. renamed selects exporters that have a new job. Such exporters have not vanished.
+// fleetDown returns each fleet that had at least two exporters within the hour, if most of its exporters do not answer.
+// It also returns a fleet whose targets have all vanished, if users last sent requests. Without requests, the nodes may
+// have been removed on purpose. renamed selects exporters under another job: if there are any, the exporters have not
+// vanished.
 func fleetDown(up, renamed promql.Expr) promql.Expr {
 	job := []string{metrics.LabelCluster, "job"}
 	fleet := promql.Ge(promql.CountBy(job, promql.Over("count_over_time", up, hour)), promql.Num(2))

@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// These causes are in the gateway before the engines. It is gone, or fails requests that the engines do not fail.
+// The causes of these alerts are at or before the gateway: it is down, or no requests reach the engines.
 var (
 	GatewayDown = &Alert{
 		Name:      "LLMGatewayDown",
@@ -57,12 +57,13 @@ var (
 	}
 )
 
-// silence is how long a model that is never silent must get no user's request before the alert pages.
+// silence is how long a model that usually always has requests must get none from users before the alert pages.
 const silence = 6 * minute
 
-// neverSilent returns for each model the number of users' first tokens in two minutes that the model reached during 98%
-// of the day that ended ten minutes ago. Numbers below four are left out, because a silence may then be chance. A
-// record shorter than a day cannot distinguish a broken path from a client that has finished.
+// neverSilent returns, for each model that always has requests, the number of users' first tokens in two minutes that
+// it reached during 98% of the day that ended ten minutes ago. Numbers below four are left out, because a silence may
+// then be chance. So are models with less than a day of data, because a broken path could not be distinguished from a
+// client that has finished.
 func neverSilent() promql.Expr {
 	served := promql.Vector(usersServed(recentWindow))
 	return promql.And(promql.Ge(promql.Sum(modelLabels, promql.QuantileOver(0.02, promql.Offset(served, 10*minute), day)), promql.Num(4)),
@@ -70,10 +71,10 @@ func neverSilent() promql.Expr {
 }
 
 // fellSilent returns neverSilent for each model whose engines were up but got no user's request for six minutes. If
-// requests run or wait, the path works. The requests may also have moved to other models of the namespace. This is
-// assumed if the models that get at least 1.3 times as many requests as 45 minutes before now get, together, more than
-// half of this model's usual requests. The page lasts as long as the silence, even when the silence becomes a part of
-// the reference day.
+// requests run or wait, there is no result, because the path works. Nor is there one if the requests may have moved to
+// other models of the namespace: the models with at least 1.3 times as many requests as 45 minutes ago then have,
+// together, more than half of this model's usual number. The page lasts as long as the silence, even after the silence
+// has become a part of the reference day.
 func fellSilent() promql.Expr {
 	got := func(ago time.Duration) promql.Expr {
 		return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(usersServed(recentWindow)), ago), silence))
@@ -90,7 +91,7 @@ func fellSilent() promql.Expr {
 
 func gatewayRole() *promql.Matcher { return promql.Eq(metrics.LabelRole, metrics.GatewayRole) }
 
-// gateways returns each metrics endpoint of a gateway. It includes silent endpoints that last belonged to a gateway.
+// gateways returns each metrics endpoint of a gateway, including silent endpoints that last belonged to a gateway.
 func gateways() promql.Expr {
 	byPage := append([]string{metrics.LabelRole}, pageLabels...)
 	return carried(metrics.RecordedGateway, promql.Max(byPage, promql.Vector(metrics.EngineInfo, gatewayRole())), gatewayRole())
@@ -102,15 +103,15 @@ func silentGateways(m ...*promql.Matcher) promql.Expr {
 	return promql.And(promql.Max(replicaLabels, before), notUp(), promql.On(pageLabels...))
 }
 
-// ofGateways keeps the values of metrics endpoints that belong to gateways, and adds the role.
+// ofGateways keeps the values of the metrics endpoints of gateways, and adds the role.
 func ofGateways(perPage promql.Expr) promql.Expr {
 	return promql.Mul(perPage, promql.Vector(metrics.RecordedGateway), promql.On(pageLabels...).ManyToOne(metrics.LabelRole))
 }
 
 // gatewayFailsAlone returns the share of a gateway's requests to a model that fail. The share must exceed 1%, and four
-// times the share that the model's engines fail. The engines' share comes from their own counts, or else from the
-// gateway's. If a gateway names no model, or no engine names the model, the comparison uses the engines in the
-// gateway's namespace that fail the largest share. Engines without requests fail none.
+// times the share that fails at the model's engines. The engines' share comes from their own counts or, without these,
+// from the gateway's. If a gateway does not report the model, or no engine does, the largest share of any engines in
+// the gateway's namespace is used. For engines without requests, the share is 0.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
 	perModel, namespace := promql.On(modelLabels...), []string{metrics.LabelCluster, metrics.LabelNamespace}
 	fails := above(promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, gatewayRole())), 0.01)
@@ -122,9 +123,9 @@ func gatewayFailsAlone(window time.Duration) promql.Expr {
 	return promql.Gt(fails, times(4, engines), perModel.ManyToOne())
 }
 
-// failedAtEngines returns the share of requests that an engine failed, among the requests that reached the model's
-// engines through a gateway. It is for engines that do not count failures themselves. A gateway may count a wrong
-// address as a failure of the engine.
+// failedAtEngines returns the share of requests that failed at an engine, of those that reached the model's engines
+// through a gateway, as the gateway counts them. It has no result for engines that count failures themselves, because a
+// gateway may also count a wrong address as a failure of the engine.
 func failedAtEngines() promql.Expr {
 	failed := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.GatewayEngineFailures), recentWindow))
 	well := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), promql.NotRe(metrics.LabelOutcome,
@@ -133,7 +134,7 @@ func failedAtEngines() promql.Expr {
 	return promql.Unless(promql.Div(failed, above(promql.Add(failed, promql.Or(well, times(0, failed))), 0)), own, promql.On(modelLabels...))
 }
 
-// ofGatewayRequests returns the frequency of an event per request that ended at a model's gateways.
+// ofGatewayRequests returns how often an event happens per request that ends at a model's gateways.
 func ofGatewayRequests(f *metrics.Family) promql.Expr {
 	return promql.Div(promql.Sum(modelLabels, promql.Rate(promql.Vector(f), pageWindow)),
 		above(ended(modelLabels, pageWindow, gatewayRole()), 0))

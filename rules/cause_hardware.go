@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// These causes are in the GPU. A slow GPU never pages, because the objective shows whether users suffer. Only a GPU
-// that must be taken out of service pages.
+// The causes of these alerts are in the GPU. A slow GPU never pages, because the objectives show whether users suffer.
+// Only a GPU that must be taken out of service pages.
 var (
 	// GPUFailed is about a GPU that must leave service.
 	GPUFailed = &Alert{
@@ -24,7 +24,7 @@ var (
 		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}
-	// GPUNeedsService is about a GPU that needs a repair or another setting, but not at once.
+	// GPUNeedsService is about a GPU that needs a repair or a changed setting, but not at once.
 	GPUNeedsService = &Alert{
 		Name:   "LLMGPUNeedsService",
 		Branch: Hardware,
@@ -100,8 +100,8 @@ var (
 				same(metrics.LabelInstance)...)), promql.Num(0))), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
 	}
-	// ModelOnFailedGPU also gets its expression from hardwareAlerts. It fires only while one of the paging alerts in its
-	// expression fires. Those alerts name a GPU. This alert names the model whose burn alerts are muted.
+	// ModelOnFailedGPU gets its expression from hardwareAlerts. It mutes the burn alerts of a model on a failed GPU.
+	// The page about the failure does not have the label of the model, so it cannot mute them itself.
 	ModelOnFailedGPU = &Alert{
 		Name:        "LLMModelOnFailedGPU",
 		Branch:      Hardware,
@@ -124,7 +124,7 @@ func hardwareAlerts() []*Alert {
 	return []*Alert{GPUFailed, &muted, GPUNeedsService, GPULinkFault, GPUSlowed, GPUUnread}
 }
 
-// These are the meaning of a condition and its action, in the words of the verdict.
+// These templates print the meaning of a condition and the action, in the words of the verdict on the GPU.
 const (
 	means  = `{{ with $labels.meaning }}: {{ . }}{{ else }}{{ with $labels.reason }} ({{ . | reReplaceAll "_" " " }}){{ end }}{{ end }}`
 	remedy = `{{ with $labels.action }} To do: {{ . }}.{{ end }}`
@@ -133,8 +133,8 @@ const (
 // told lists the labels in which an alert describes a condition.
 var told = []string{metrics.LabelReason, metrics.LabelMeaning, metrics.LabelAction}
 
-// judged returns for how many seconds each GPU, and each node, has had a condition that this alert covers. If there are
-// several conditions, it returns the first, so that one fault stays one alert.
+// judged returns for how many seconds each GPU or node has had a condition that belongs to the alert. Of several
+// conditions, it returns the oldest, so that a fault remains a single alert.
 func judged(alert string, more ...string) promql.Expr {
 	since := promql.Call("label_replace", promql.Vector(metrics.GPUHealthCondition, promql.Eq(metrics.LabelAlert, alert)),
 		promql.Str(metrics.LabelReason), promql.Str("$1"), promql.Str(metrics.LabelCondition), promql.Str("(.*)"))
@@ -142,7 +142,7 @@ func judged(alert string, more ...string) promql.Expr {
 		promql.Sub(promql.Call("time"), promql.Max(slices.Concat(told, gpuLabels, more), since)))
 }
 
-// reason adds to a GPU the reason why an alert's expression returns the GPU.
+// reason adds the label reason to the results of an expression.
 func reason(why string, e promql.Expr) promql.Expr { return labelled(e, metrics.LabelReason, why) }
 
 // firstOf returns the first reason that applies to each GPU.
@@ -154,16 +154,16 @@ func firstOf(reasons ...promql.Expr) promql.Expr {
 	return all
 }
 
-// failed returns each GPU that must leave service. If a model has been down since the GPU failed, the GPU counts as
-// failed while the model is down. The model's own page is muted during this alert.
+// failed returns each GPU that must leave service. A GPU whose alert fires also counts as failed while its model is
+// down, because this alert mutes the page of the model.
 func failed() promql.Expr {
 	return firstOf(judged(metrics.AnswerFailed),
 		promql.And(promql.Max(slices.Concat(told, gpuLabels), firing(metrics.AnswerFailed)),
 			promql.And(firing("LLMModelOnFailedGPU"), firing(ModelDown.Name), promql.On(modelLabels...)), promql.On(onGPULabels()...)))
 }
 
-// freed returns each GPU that no engine uses: all engines that used the GPU within the hour have left their nodes. An engine that
-// died has not left.
+// freed returns each GPU that no engine uses any more: all engines that used the GPU within the hour have left the
+// node. An engine that died has not left.
 func freed() promql.Expr {
 	used := promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour)
 	left, onPage := promql.Vector(metrics.EngineLeft), promql.On(pageLabels...)
@@ -171,18 +171,18 @@ func freed() promql.Expr {
 		promql.CountBy(onGPULabels(), promql.Unless(used, left, onPage)))
 }
 
-// persistenceOff returns each GPU that the driver released repeatedly. The verdict does not cover this, because a
-// running exporter keeps the GPUs open.
+// persistenceOff returns each GPU that the driver released repeatedly within a day because persistence mode is off. The
+// verdict on the GPU does not cover this, because a running exporter keeps the GPUs open.
 func persistenceOff() promql.Expr {
 	return reason("persistence_off", promql.And(promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUPersistenceMode)), promql.Num(0)),
 		above(promql.Max(gpuLabels, promql.Over("resets", promql.Vector(metrics.GPUEnergy), day)), 1)))
 }
 
-// recoveries matches the errors of an NVLink that made it recover.
+// recoveries matches the errors that made an NVLink recover.
 var recoveries = promql.Either(metrics.LabelType, "recovery|link_recovery_succeeded|link_recovery_failed")
 
-// linkFaults records each NVLink that recovers too often or wears out, by reason. The verdict covers only minutes, so
-// it cannot show these long-term faults.
+// linkFaults records each NVLink that recovers too often or wears out, by reason. The verdict on the GPU does not cover
+// these faults, because it looks back only minutes.
 func linkFaults() []Record {
 	recovers := above(promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...),
 		promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), day)), 2.5)
@@ -192,7 +192,7 @@ func linkFaults() []Record {
 	}
 }
 
-// linkFault returns the first fault of the links of each GPU, and of the fabric that the GPUs of a node share.
+// linkFault returns the first fault of each GPU's links, or of the fabric that the GPUs of a node share.
 func linkFault() promql.Expr {
 	is := func(reason string) promql.Expr {
 		return promql.Vector(metrics.RecordedLinkFault, promql.Eq(metrics.LabelReason, reason))
@@ -218,8 +218,8 @@ func slowed() promql.Expr {
 }
 
 // clockFell returns the share of five minutes in which a busy GPU ran below half of its highest clock within the hour.
-// It applies only if no harmful reason is counted. A power limit or a setting can lower a clock that far, and
-// dcgm-exporter counts reasons only if configured.
+// It has no result if a harmful reason is counted. Without counted reasons, a power limit or a setting can have lowered
+// the clock, or dcgm-exporter is not configured to count reasons.
 func clockFell(counted promql.Expr) promql.Expr {
 	sm := promql.Vector(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm"))
 	works := above(promql.Max(onGPULabels(), promql.Vector(metrics.GPUUtilization)), 0.5) // an idle GPU also lowers its clock
@@ -228,15 +228,15 @@ func clockFell(counted promql.Expr) promql.Expr {
 	return reason("low_clock", promql.Unless(promql.Max(gpuLabels, share), above(counted, 0.05), promql.On(onGPULabels()...)))
 }
 
-// servedBy joins GPU series with the models on the GPU. It keeps the labels of e that more lists.
+// servedBy joins a value per GPU (e) with the models on the GPU. It keeps the labels of e that are in more.
 func servedBy(e promql.Expr, more ...string) promql.Expr {
 	one := promql.TopK(1, onGPULabels(), e)
 	return promql.Mul(servedOn(modelLabels), one, promql.On(onGPULabels()...).
 		ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
 }
 
-// servedOn returns the models that run on a GPU or ran there within the hour. A model's engine may have died with the
-// GPU. by lists labels of the model or of its replica.
+// servedOn returns each GPU with the models that run on it or ran there within the hour, because a model's engine may
+// have died with the GPU. by lists the labels of the model or of its replica.
 func servedOn(by []string) promql.Expr {
 	return promql.Max(onGPU(by), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
 }
@@ -248,13 +248,14 @@ func firing(names string, m ...*promql.Matcher) promql.Expr {
 
 func onGPU(labels []string) []string { return append([]string{metrics.LabelGPUUUID}, labels...) }
 
-// wholeModel lists the labels that an alert about a whole model shares with a ModelOnFailedGPU about the same whole model. Neither alert
-// has an instance. If a model has replicas on other GPUs, each of its ModelOnFailedGPU alerts has an instance.
+// wholeModel lists the labels in which an alert about a whole model must agree with ModelOnFailedGPU, to be muted. An
+// alert about a whole model has no instance, and neither has ModelOnFailedGPU if the model has no replica on another
+// GPU. Otherwise, ModelOnFailedGPU has an instance and mutes nothing here.
 var wholeModel = append([]string{metrics.LabelInstance}, modelLabels...)
 
 // onFailedGPU returns the replicas on GPUs whose failure pages. Engines that died with their GPU no longer report where
-// they ran, so the rules remember these engines while their model suffers. If a board still serves while it waits for
-// weeks to be replaced, it does not explain a burn.
+// they ran, so the firing alert is read to remember them while their model suffers. Failures with which a GPU goes on
+// working are left out, because a board that waits for weeks to be replaced does not explain a burn.
 func onFailedGPU(suffers promql.Expr) promql.Expr {
 	perModel := promql.On(modelLabels...)
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),
@@ -268,15 +269,16 @@ func onFailedGPU(suffers promql.Expr) promql.Expr {
 	return promql.And(promql.Or(servedOn(replicaLabels), remembered), failed, promql.On(onGPULabels()...))
 }
 
-// andWholeModels adds the models that have no other replica to the replicas on failed GPUs, without replica labels.
+// andWholeModels returns the replicas on failed GPUs and, without replica labels, the models that have no other
+// replica.
 func andWholeModels() promql.Expr {
 	perModel, replicas := promql.On(modelLabels...), promql.Vector(metrics.RecordedOnFailedGPU)
 	elsewhere := promql.Unless(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour), replicas, promql.On(replicaLabels...))
 	return promql.Or(replicas, promql.Unless(promql.Max(onGPU(modelLabels), replicas), elsewhere, perModel))
 }
 
-// modelsOnIt lists the models on the alert's GPU as text. If they were labels, one fault would become another alert
-// whenever a model starts or stops there.
+// modelsOnIt lists the models on the alert's GPU. They are evidence and not labels, because labels would turn the same
+// fault into another alert whenever a model starts or stops on the GPU.
 var modelsOnIt = Evidence{
 	"Models on it in the last hour",
 	promql.CountBy([]string{metrics.LabelNamespace, metrics.LabelModel},
@@ -292,14 +294,14 @@ func underGPU(alerts ...*Alert) []Quiet {
 	return q
 }
 
-// allThrottled returns the models with more than one GPU whose clocks are all lowered.
+// allThrottled returns each model with more than one GPU, if the clocks of all its GPUs are lowered.
 func allThrottled() promql.Expr {
 	return promql.And(above(promql.Vector(metrics.RecordedModelGPUs), 1), promql.Ge(promql.Vector(metrics.RecordedThrottledGPUs),
 		promql.Num(1)))
 }
 
 // crowded returns the share of time in which other processes compute on a GPU of each model. The share must be more
-// than a quarter, and twice that of the day before.
+// than a quarter, and at least twice that of the day before.
 func crowded() promql.Expr {
 	return promql.Max(slices.Concat(modelLabels, gpuLabels[1:]), doubled(0.25, promql.Vector(metrics.EngineGPUOthers)))
 }
@@ -310,8 +312,8 @@ func slowedByNode() promql.Expr {
 		servedBy(newlySlowed(), metrics.LabelReason))
 }
 
-// newlySlowed returns the share of five minutes in which each GPU is slowed down. It leaves out small shares that are
-// no larger than in the hour before, because they do not explain a new problem.
+// newlySlowed returns the share of five minutes in which each GPU is slowed down. It leaves out shares below a fifth
+// that are less than twice that of the hour before, because they do not explain a new problem.
 func newlySlowed() promql.Expr {
 	share := promql.Vector(metrics.RecordedSlowedGPU)
 	hourBefore := promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RecordedSlowedGPU), pageWindow), hour)

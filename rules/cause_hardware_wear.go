@@ -5,7 +5,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// linkHours records the errors of NVLinks once an hour. There are many NVLinks, and a week of raw errors would be
+// linkHours records the errors of NVLinks once an hour. For a week of raw counters, Prometheus would have to read
 // millions of samples per node.
 func linkHours() Group {
 	errors := promql.Vector(metrics.GPUNVLinkErrors, promql.Either(metrics.LabelType, "replay|crc|receive|local_integrity|effective"))
@@ -15,9 +15,9 @@ func linkHours() Group {
 	}}}
 }
 
-// wears returns each NVLink whose errors are three times those of its previous six days, on average over all recorded
-// hours. This is a jump, or a rise by half each day. Days include nights, and a week includes its weekend. An NVLink
-// needs at least fifty errors, and two earlier days. The result does not depend on how often the errors are recorded.
+// wears returns each NVLink with more than three times as many errors per hour in the last day as in the six days
+// before. This is a sudden increase, or an increase by half each day. The windows are whole days, so that nights and a
+// weekend count. An NVLink needs at least fifty errors in the last day, and two days of history before.
 func wears() promql.Expr {
 	errors := promql.Vector(metrics.RecordedLinkErrors)
 	days := promql.Offset(errors, day)
@@ -27,7 +27,8 @@ func wears() promql.Expr {
 		promql.Over("last_over_time", promql.Offset(errors, 3*day), 2*hour))
 }
 
-// aDay returns the errors of a day. Each recorded value counts the errors of one hour.
+// aDay returns the errors of the last day. It multiplies the mean by 24, because each recorded value is the number of
+// errors in one hour.
 func aDay(errors promql.Expr) promql.Expr {
 	return times(24, promql.Over("avg_over_time", errors, day))
 }

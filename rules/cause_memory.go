@@ -9,7 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// These causes are in memory. GPU memory in use is not a cause, because engines reserve it at start.
+// The causes of these alerts are in GPU memory or the KV cache. A high use of GPU memory is not a cause, because
+// engines reserve the memory when they start.
 var (
 	KVTransferFailures = &Alert{
 		Name:     "LLMKVTransferFailures",
@@ -44,7 +45,7 @@ var (
 		},
 		Dashboard: OptionalDashboard,
 	}
-	// EngineMemoryLost is about GPU memory that an engine lost to another program, or to requests that ended.
+	// EngineMemoryLost is about memory that an engine has lost: to another program, or to requests that have ended.
 	EngineMemoryLost = &Alert{
 		Name:     "LLMEngineMemoryLost",
 		Branch:   Memory,
@@ -70,8 +71,9 @@ var (
 
 var memoryAlerts = []*Alert{KVTransferFailures, KVOffloadSaturated, EngineMemoryLost}
 
-// leftGPU returns the share of each replica's model that is in GPU memory. The rest is in host memory. Within the week,
-// at least a quarter more of the model was in GPU memory. A model that never fitted is not an incident.
+// leftGPU returns the share of each replica's model that is in GPU memory. The rest is in host memory. There is a
+// result only if at least a quarter more was in GPU memory at some time within the week, because a model that never
+// fitted is not an incident.
 func leftGPU() promql.Expr {
 	now := promql.Vector(metrics.ModelGPUMemory)
 	onGPU := promql.Max(replicaLabels, now)
@@ -89,12 +91,12 @@ func unloaded() promql.Expr {
 		promql.On(pageLabels...).ManyToOne()), 0.95)
 }
 
-// strandedCacheClue names the clue of a KV cache that is full of requests that no longer run. An engine that waits for room makes no
-// progress.
+// strandedCacheClue names the clue of a KV cache that requests still fill although they no longer run. The engine waits
+// for room and makes no progress.
 const strandedCacheClue = "kv_stranded"
 
-// strandedCache returns how full the KV cache of an engine is. The engine must have run nothing for a moment, with more
-// than half of its cache in use, while requests waited.
+// strandedCache returns how full the KV cache of an engine is. In the last two minutes, more than half of the cache
+// must always have been in use and requests must always have waited, while at some scrape no request ran.
 func strandedCache() promql.Expr {
 	least := func(f *metrics.Family) promql.Expr {
 		return promql.Max(replicaLabels, promql.Over("min_over_time", promql.Vector(f), recentWindow))
@@ -104,7 +106,7 @@ func strandedCache() promql.Expr {
 }
 
 // kvLeak returns how much more of a replica's KV cache is in use than two hours ago, if the cache would be full within
-// two hours at this rate. Peaks do not count. The lowest use of an hour must have grown in each of the two hours,
+// two hours at this rate. Peaks are ignored: the lowest use within an hour must have grown in each of the two hours,
 // although no more requests ran.
 func kvLeak() promql.Expr {
 	least := func(f *metrics.Family, ago time.Duration) promql.Expr {
@@ -119,7 +121,8 @@ func kvLeak() promql.Expr {
 }
 
 // kvResized returns each replica whose KV cache became a tenth or more smaller within the hour, according to the
-// exporter. No change of a setting may explain this. An engine that starts takes the remaining memory.
+// exporter. An engine takes the free GPU memory when it starts, so another process may have taken the rest. A changed
+// setting must not explain the size.
 func kvResized() promql.Expr {
 	at := promql.Max(append([]string{metrics.LabelOld, metrics.LabelNew}, replicaLabels...),
 		promql.Vector(metrics.EngineConfigChanged, promql.Eq(metrics.LabelSetting, string(metrics.SettingKVCacheTokens))))
@@ -141,7 +144,7 @@ func increasing(f *metrics.Family) promql.Expr {
 	return perMinute(replicaLabels, promql.Vector(f, sameModel()...))
 }
 
-// lostTransfers returns the KV transfers per finished request that failed or were never fetched. The decode engine
+// lostTransfers returns how many KV transfers per finished request failed or were never fetched. The decode engine
 // counts failed transfers. The prefill engine counts transfers that were never fetched. An engine may report only one
 // of the two.
 func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
@@ -156,9 +159,9 @@ func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 		above(lost(promql.Increase), 10))
 }
 
-// saturatedTier returns each KV cache tier that transfers pin. If the engine does not report pinning, it returns each
-// tier that refuses more tokens than it stores. If pinning is reported, refusals do not count, because some engines
-// refuse every block at its first occurrence.
+// saturatedTier returns each KV cache tier of which transfers pin more than 90%. If the engine does not report pinning,
+// it returns each tier that refuses more tokens than it stores. If pinning is reported, refusals are ignored, because
+// some engines refuse every block when it first occurs.
 func saturatedTier(m ...*promql.Matcher) promql.Expr {
 	pinned := promql.Max(tierLabels, promql.Over("min_over_time", promql.Vector(metrics.KVTierPinned, m...), 5*minute))
 	refused := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierRefused, m...), causeWindow))
@@ -169,7 +172,7 @@ func saturatedTier(m ...*promql.Matcher) promql.Expr {
 		promql.Unless(above(promql.Div(refused, above(promql.Add(refused, stored), 0)), 0.5), pinned))
 }
 
-// fullCache returns the usage of each KV cache that stays full while requests wait.
+// fullCache returns the usage of each KV cache that stays above 90% for five minutes while requests wait.
 func fullCache(m ...*promql.Matcher) promql.Expr {
 	return both(
 		above(promql.Max(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.KVCacheUsage, m...), 5*minute)), 0.9),
@@ -183,8 +186,8 @@ func preempting(window time.Duration, m ...*promql.Matcher) promql.Expr {
 		above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Preemptions, m...), window)), 5))
 }
 
-// awaited returns the number of adapters that requests need at each replica that swaps. The label reason has the
-// adapter that was requested most often.
+// awaited returns the number of adapters that requests need at each replica that swaps adapters. The label reason is
+// the adapter that was requested most often.
 func awaited() promql.Expr {
 	used := promql.Max(append([]string{metrics.LabelLora}, replicaLabels...),
 		promql.Over("changes", promql.Vector(metrics.LoraRequested), pageWindow))
@@ -194,5 +197,5 @@ func awaited() promql.Expr {
 		promql.On(replicaLabels...).ManyToOne())
 }
 
-// swapping selects the engines at which requests wait because they need more adapters than fit.
+// swapping selects the engines at which requests wait because they need more adapters than fit into memory.
 func swapping() promql.Expr { return above(promql.Vector(metrics.LorasContended), 0) }

@@ -6,7 +6,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// These causes delay the first token although no request waits. There are more prompt tokens to compute.
+// The causes of these alerts delay the first token although no request waits, because there are more prompt tokens to
+// compute.
 var (
 	PrefixHitCollapse = &Alert{
 		Name:   "LLMPrefixHitCollapse",
@@ -33,8 +34,8 @@ var (
 
 var prefillAlerts = []*Alert{PrefixHitCollapse}
 
-// fewerHits returns the hit ratio as a multiple of the usual ratio, if it is below a half. If prompts hit about as many
-// tokens as usual and are only longer, there is no result.
+// fewerHits returns the hit ratio as a multiple of the usual ratio, if it is below a half. If requests hit at least 70%
+// as many tokens as usual and only their prompts are longer, there is no result.
 func fewerHits() promql.Expr {
 	hits := against("prefix_hits")
 	return promql.Unless(below(hits, 0.5), promql.Ge(promql.Mul(hits, against("prompt_tokens")), promql.Num(0.7)))

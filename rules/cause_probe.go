@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Only a client sees these causes. A model does not answer although its metrics endpoint does, or there are faults
-// between client and engine.
+// Only clients notice the causes of these alerts: a model does not answer although its metrics endpoint does, or there
+// is a fault between client and engine.
 var (
 	ProbeFailing = &Alert{
 		Name:     "LLMProbeFailing",
@@ -84,7 +84,7 @@ var (
 	}
 )
 
-// These label sets identify one probe, its target, and the exporter that sends it.
+// These label sets identify a probe, its target, or the exporter that sends it.
 var (
 	probeLabels  = append([]string{metrics.LabelCluster, metrics.LabelInstance}, metrics.ProbeLabels...)
 	placeLabels  = []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelModel, metrics.LabelServer}
@@ -100,7 +100,7 @@ func broken() *promql.Matcher {
 		metrics.ProbeTruncated))
 }
 
-// probeWindow is long enough for thirty probes.
+// probeWindow is long enough for about thirty probes.
 const probeWindow = 30 * time.Minute
 
 func sameAddress() []*promql.Matcher { return same(probedLabels...) }
@@ -127,12 +127,14 @@ func probeGroup() Group {
 	}
 }
 
-// unanswered returns each address at which a model answers nobody. Two requests in a row of one exporter failed, or one request of each of
-// two exporters, and no other exporter gets an answer there. A single exporter must be credible. It is credible if a server replied, or if
-// it has had answers at other addresses for two minutes, because the next probe may be a minute away after the exporter's own fault ends.
-// An exporter that probes only one address must read the metrics endpoints of the model's engines. If none of an exporter's requests to
-// several addresses gets a reply, its own network is the first suspect. If an engine's metrics endpoint is also down, this has its own
-// alert, and other engines take the load. If a gateway dies, its model is unreachable.
+// unanswered returns each address at which a model answers nobody: two consecutive requests of one exporter failed, or
+// one request of each of two exporters, and no other exporter gets an answer there. A single exporter must be credible.
+// It is if a server replied, or if its probes of other addresses have been answered for two minutes, because these
+// probes may still show an exporter's own fault for a minute after its end. An exporter that probes only one address
+// must be able to read the metrics endpoints of the model's engines. If none of an exporter's requests to several
+// addresses gets a reply, its own network is the first suspect. An engine whose metrics endpoint is also down is left
+// out, because it has its own alert, and other engines take the load. A gateway that is down is not left out, because
+// its model is unreachable.
 func unanswered() promql.Expr {
 	failed := promql.Vector(metrics.RecordedProbeFailures)
 	addresses := func(e promql.Expr) promql.Expr {
@@ -157,9 +159,9 @@ func unanswered() promql.Expr {
 		promql.And(nobody, answeredBefore), down, promql.On(atPage...)))
 }
 
-// probeFailures counts the consecutive failed requests at each address. It leaves out probes that wait as long as users
-// do. This happens if an engine has a queue, or had a queue within two minutes, or if first tokens take half as long as
-// the default timeout of probes. Objectives already count such waits, so these failures prove nothing.
+// probeFailures counts the consecutive failed requests at each address. It leaves out engines at which users wait, too:
+// engines that work but had a queue within two minutes, or whose first tokens take half as long as the default timeout
+// of probes. Objectives already count such waits, so these failures prove nothing.
 func probeFailures() promql.Expr {
 	computes := func(f *metrics.Family) promql.Expr {
 		return above(promql.Sum(atPage, promql.Rate(promql.Vector(f), recentWindow)), 0)
@@ -170,8 +172,9 @@ func probeFailures() promql.Expr {
 	return promql.Unless(promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures)), queues, promql.On(atPage...))
 }
 
-// recentlyUp returns whether metrics endpoints answered at every scrape of two minutes. When an engine has come back,
-// the last probe's result may be a minute old.
+// recentlyUp returns 1 for each metrics endpoint that answered at every scrape of two minutes, and 0 for each other
+// endpoint. It looks back two minutes because the last result of a probe may be a minute older than the engine's
+// return.
 func recentlyUp() promql.Expr {
 	return promql.Over("min_over_time", promql.Vector(metrics.EngineUp), 2*minute)
 }
@@ -185,20 +188,21 @@ func serving() promql.Expr {
 	return promql.CountBy(namedModel, promql.And(awake, settled, promql.On(pageLabels...)))
 }
 
-// unlessAsleep leaves out models that had an engine within the day but have no serving engine now. They are down,
-// asleep or scaled to zero.
+// unlessAsleep leaves out models that had an engine within the day but have no serving engine now, because they are
+// down, asleep or scaled to zero.
 func unlessAsleep(e promql.Expr) promql.Expr {
 	known := promql.CountBy(namedModel, promql.Over("last_over_time", promql.Vector(metrics.RecordedReplicas), day))
 	return promql.Unless(e, promql.Unless(known, promql.Vector(metrics.RecordedServing)), promql.On(namedModel...))
 }
 
-// withNamespace adds the namespace of a probe's target, so that all alerts about a model form one notification.
+// withNamespace adds the namespace of a probe's target, so that all alerts about a model are grouped in one
+// notification.
 func withNamespace(e promql.Expr) promql.Expr {
 	return promql.Mul(e, promql.Vector(metrics.RecordedProbed), promql.On(placeLabels...).ManyToOne(metrics.LabelNamespace))
 }
 
-// probedIn returns 1 for each probed address, with the namespace of the engine there. If the probe does not know this
-// namespace, the result has the common namespace of all engines of the model, if there is one.
+// probedIn returns 1 for each probed address, with the namespace of the engine at that address. If the probe does not
+// have this namespace, the result has the namespace of the model's engines, if all of them are in the same one.
 func probedIn() promql.Expr {
 	one := func(by []string, e promql.Expr) promql.Expr {
 		return promql.Add(times(0, promql.CountBy(by, e)), promql.Num(1))
@@ -213,7 +217,7 @@ func probedIn() promql.Expr {
 	return promql.OrOn(known, ofModel, promql.On(placeLabels...))
 }
 
-// probes returns the answered requests of probes per second and model.
+// probes returns the answered probes of each model per second.
 func probes(window time.Duration) promql.Expr {
 	return promql.Sum(modelLabels, withNamespace(promql.Rate(promql.Vector(metrics.ProbeRequests, answered()), window)))
 }
@@ -222,8 +226,8 @@ func inProbeWindow(e promql.Expr) promql.Expr {
 	return promql.Sum(placeLabels, promql.Increase(e, probeWindow))
 }
 
-// toClients returns the median time to the first token of at least ten probes. A few probes that waited for a restart
-// do not prove that the path to clients is slow.
+// toClients returns the median time to first token of the probes of each address. It needs at least ten probes, because
+// a few that waited for a restart do not prove that the path to clients is slow.
 func toClients() promql.Expr {
 	buckets := promql.Sum(append([]string{"le"}, placeLabels...), promql.Increase(promql.BucketsOf(metrics.ProbeTimeToFirstToken),
 		probeWindow))
@@ -231,8 +235,8 @@ func toClients() promql.Expr {
 		promql.Ge(inProbeWindow(promql.CountOf(metrics.ProbeTimeToFirstToken)), promql.Num(10)))
 }
 
-// probesWait returns how long synthetic requests to each engine wait for their turn, if this is at least a second and the
-// model's GPU is busy. An engine that reports its queue is left out.
+// probesWait returns how many seconds synthetic requests to each engine wait for their turn, if this is more than a
+// second and the model's GPU is busy. Models that report their queue are left out.
 func probesWait() promql.Expr {
 	wait := above(promql.Max(placeLabels, promql.Vector(metrics.ProbeQueueing)), 1)
 	works := above(promql.Max(modelLabels, promql.Mul(servedOn(modelLabels), promql.Max(onGPULabels(), promql.Over("avg_over_time",
@@ -243,8 +247,8 @@ func probesWait() promql.Expr {
 		promql.Max(modelLabels, promql.Vector(metrics.RequestsWaiting)), promql.On(modelLabels...))
 }
 
-// latePerProbe returns each address with late first tokens at the client. A client waits three times as long as the
-// engine reports, and at least a tenth of a second longer, or gets most answers in one piece. The comparison uses the
+// latePerProbe returns each address at which clients get first tokens late. A client waits for longer than three times
+// the time that the engine reports plus a tenth of a second, or gets most answers in one piece. The comparison uses the
 // engine at the address or, behind a gateway, all engines of the model.
 func latePerProbe() promql.Expr {
 	client := promql.Vector(metrics.RecordedProbeTTFT)

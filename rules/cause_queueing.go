@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// ClientsGiveUp fires when clients leave most requests before the first token, or when many more requests than usual
-// end in mid-answer. Only objectives with count_aborts count such requests.
+// ClientsGiveUp fires if clients give up most requests before the first token, or if far more answers than usual break
+// off. It pages by itself, because only objectives with count_aborts count such requests.
 var ClientsGiveUp = &Alert{
 	Name:   "LLMClientsGiveUp",
 	Branch: Queueing,
@@ -36,8 +36,9 @@ var ClientsGiveUp = &Alert{
 var queueingAlerts = []*Alert{ClientsGiveUp}
 
 // givenUp returns the share of each model's requests that clients gave up within two minutes. The share must exceed two
-// thirds now but not the day before. Less than a third of the ended requests may have had a first token. Clients that
-// send each request twice give up half of them. Readers who press stop already have a first token.
+// thirds now but not the day before. Fewer first tokens than a third of the ended requests must have come. The limits
+// are that high because clients that send each request twice give up half of them, and readers who press stop already
+// have a first token.
 func givenUp() promql.Expr {
 	const window = 2 * minute
 	first := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window))
@@ -50,7 +51,7 @@ func givenUp() promql.Expr {
 }
 
 // cutShort returns the share of requests that clients gave up, if first tokens come promptly. The share must be above a
-// third in both halves of ten minutes, and five times that of the day before.
+// third in both halves of ten minutes, and more than five times that of the day before.
 func cutShort() promql.Expr {
 	given := now("aborted")
 	return promql.Unless(both(promql.Gt(above(given, 1./3), times(5, dayBefore("aborted_before"))),
@@ -58,7 +59,8 @@ func cutShort() promql.Expr {
 		promql.Or(queued(), tokenless(modelLabels)))
 }
 
-// tokenless returns the share of ten minutes' requests that ended well or were given up, but had no first token.
+// tokenless returns, of the requests that ended in ten minutes, the share that ended well or were given up without a
+// first token.
 func tokenless(by []string) promql.Expr {
 	ended := promql.Vector(metrics.Requests, promql.NotRe(metrics.LabelOutcome,
 		slo.FailedOutcomes+"|"+string(metrics.OutcomeInvalid+"|"+metrics.OutcomeUnknown)))
@@ -68,9 +70,10 @@ func tokenless(by []string) promql.Expr {
 }
 
 // withoutToken returns the share of each model's requests that clients gave up before the first token, while other
-// requests were served and none waited in a queue. Then a rank or an engine hangs, or KV cache does not arrive. The
-// share must exceed 1%, and twice the usual share and that of the day before. If the share has fallen by a quarter
-// within five minutes, clients no longer give up.
+// requests were served and none waited in a queue, except for KV cache or an adapter. In this case, a rank or an engine
+// hangs, or KV cache does not arrive. The share must exceed 1%, and twice the share of aborted requests on the day
+// before or, without it, the usual one. If the share has fallen by a quarter within five minutes, there is no result,
+// because clients no longer give up.
 func withoutToken() promql.Expr {
 	share := now("without_token")
 	served := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), pageWindow))
@@ -83,14 +86,15 @@ func withoutToken() promql.Expr {
 		promql.Or(promql.Unless(waited, held, promql.On(modelLabels...)), fell))
 }
 
-// behindStandstill returns withoutToken for models with a rank or an engine that makes no progress. A hung engine gets
-// few requests from a balancer that considers the number of requests.
+// behindStandstill returns withoutToken for models with a rank or an engine that makes no progress. Any share counts
+// here, because a load balancer that considers the number of requests sends a hung engine only few.
 func behindStandstill() promql.Expr {
 	return promql.And(promql.Vector(metrics.RecordedWithoutToken), above(promql.Vector(metrics.EngineWithoutProgress), pageWindow.Seconds()),
 		promql.On(modelLabels...))
 }
 
-// kvAwaited matches the reasons of engines for requests that wait for KV cache of another engine or tier, or for an adapter.
+// kvAwaited matches the engines' reasons for requests that wait for KV cache from another engine or tier, or for an
+// adapter.
 const kvAwaited = "deferred|kv_transfer|bootstrap"
 
 // heldBack returns how many seconds requests wait at each replica before its scheduler considers them, by the reason
@@ -104,8 +108,8 @@ func heldBack(reasons string, window time.Duration) promql.Expr {
 		promql.On(replicaLabels...).ManyToOne()), 0.5)
 }
 
-// slowTier returns how many seconds each replica loads KV cache from a tier for a request. This must take a quarter of
-// a second, and a third of the time to the first token.
+// slowTier returns for how many seconds each replica loads KV cache from tiers per request. This must take more than a
+// quarter of a second, and more than a third of the time to the first token.
 func slowTier(window time.Duration) promql.Expr {
 	loads := promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.KVTierTransferTime,
 		promql.Ne(metrics.LabelOperation, string(metrics.Store))), window))
@@ -116,16 +120,17 @@ func slowTier(window time.Duration) promql.Expr {
 // waiting returns how many requests of each model wait.
 func waiting() promql.Expr { return promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)) }
 
-// queued returns each model whose ended requests waited for a third of the time to their first token, if that time is
-// at least a quarter of a second. These times show queues that last for seconds and that a scrape seldom sees.
+// queued returns each model whose requests wait for more than a third of the time to their first token, if that time is
+// more than a quarter of a second. Unlike the number of waiting requests at a scrape, these times also show queues that
+// last only seconds.
 func queued() promql.Expr {
 	first := promql.Sum(modelLabels, promql.Vector(meanIn(recentWindow), ofStage(metrics.StageFirstToken)))
 	return both(above(now(QueueShare), 1./3), above(first, 0.25))
 }
 
-// moreArrive returns the arriving requests as a multiple of the usual number, unless no request waits or is refused.
-// The increase must be more than chance explains: more than three standard deviations of the number that usually
-// arrives in the window.
+// moreArrive returns the arriving requests as a multiple of the usual number, if requests wait or are refused. The
+// increase must be more than chance explains: more than three standard deviations of the number that usually arrives in
+// the window.
 func moreArrive() promql.Expr {
 	more := promql.Sub(against("arrivals"), promql.Num(1))
 	arrived := promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.RequestsArrived, answersUsers), recentWindow))

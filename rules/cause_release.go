@@ -32,8 +32,8 @@ var ReleaseRegression = &Alert{
 
 var releaseAlerts = []*Alert{ReleaseRegression}
 
-// slower returns how long tokens of each model take, as a multiple of the day before. The multiple is at least 1.5.
-// With many requests, but no more than usual, it is at least 1.2.
+// slower returns how long tokens of each model take, as a multiple of the day before, if the multiple is above 1.5.
+// With many requests, but hardly more than on the day before, 1.2 is sufficient.
 func slower() promql.Expr {
 	least := func(limit float64, where promql.Expr) promql.Expr {
 		return promql.Add(promql.Num(limit), times(0, where))
@@ -53,14 +53,15 @@ func slowerThanYesterday() Record {
 }
 
 // changed returns each model that changed within six hours. A version appeared, a setting changed, or all engines
-// started. In the last case, the engines must be warm and get no more requests than the day before. New replicas beside
-// old replicas only add capacity, and a higher load alone slows engines down.
+// started. In the last case, the engines must be warm, and get less than 1.5 times as many requests as on the day
+// before, because a higher load alone slows engines down. A start of only some replicas does not count, because it only
+// adds capacity.
 func changed() promql.Expr {
 	restarted := promql.Unless(below(oldest(), (6*hour).Seconds()), cold())
 	return promql.Or(promql.CountBy(modelLabels, changedWithin(6*hour)), promql.And(restarted, atMost(1.5)))
 }
 
-// atMost returns the models whose replicas get at most this multiple of the requests of the day before.
+// atMost returns the models whose replicas get at most a given multiple of their requests on the day before.
 func atMost(multiple float64) promql.Expr {
 	return promql.Le(promql.Vector(metrics.RecordedLoad), promql.Num(multiple))
 }
@@ -76,7 +77,8 @@ func load() promql.Expr {
 	return promql.Div(perReplica(30*minute, 0), perReplica(day, 6*hour))
 }
 
-// oldestStart returns the start time of each model's longest-running engine. oldest returns its age in seconds.
+// oldestStart returns the start time of each model's longest-running engine. oldest returns the age of this engine in
+// seconds.
 func oldestStart() promql.Expr {
 	started := promql.Mul(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
 		promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), promql.On(pageLabels...).ManyToOne())
@@ -87,8 +89,8 @@ func oldest() promql.Expr {
 	return promql.Sub(promql.Call("time"), promql.Vector(metrics.RecordedOldestStart))
 }
 
-// cold returns each model whose engines all started recently. Their caches fill and their kernels compile, as after
-// every start from zero. The last half hour of such replicas proves nothing.
+// cold returns each model whose engines all started within 45 minutes. Their caches were empty and their kernels were
+// being compiled, so their values of the last half hour prove nothing.
 func cold() promql.Expr { return below(oldest(), (45 * minute).Seconds()) }
 
 // perVersion returns the rate of a counter per version of a model, and per value of the labels in more.
@@ -112,7 +114,7 @@ func p95ByVersion(h *metrics.Family) promql.Expr {
 	return promql.Ge(promql.Max(append([]string{metrics.LabelVersion}, modelLabels...), perEngine), promql.Num(0))
 }
 
-// failedByVersion returns the share of requests per version that the server failed or refused.
+// failedByVersion returns the share of requests that failed or were refused, per version.
 func failedByVersion() promql.Expr {
 	of := func(m *promql.Matcher) promql.Expr { return perVersion(promql.Vector(metrics.Requests, m)) }
 	all := above(of(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)), 0)
@@ -120,10 +122,10 @@ func failedByVersion() promql.Expr {
 }
 
 // restartedWorse returns the share of each model's engines that restarted within the hour. The share is at least a
-// half, no more requests arrive than usual, and no KV cache is full. A cold start alone must not explain the burn. So
-// either a quarter of an hour has passed since the start, or the hit ratio does not show that the prefix cache is
-// filling again, and one of three things happens: far more tokens are computed, tokens take longer without a backlog
-// that makes the batch large, or the queue grows although tokens take no longer.
+// half, no more requests arrive than usual, and no KV cache is full. A cold start alone must not explain the burn.
+// Therefore, either a quarter of an hour has passed since the start, or one of three things happens while the hit ratio
+// does not show a prefix cache that is filling again: far more tokens are computed, tokens take longer although the
+// batch is not large, or the queue grows although tokens take no longer.
 func restartedWorse() promql.Expr {
 	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
 	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
@@ -136,14 +138,16 @@ func restartedWorse() promql.Expr {
 			promql.Vector(metrics.RecordedFullCache)))
 }
 
-// restartedShare returns the share of each model's engines that started within a window. Other engines may have ended.
+// restartedShare returns the number of each model's engines that started within a window, as a share of the engines
+// that run now. It may be above 1, because some of the engines that started may have ended.
 func restartedShare(window time.Duration) promql.Expr {
 	return promql.Div(promql.CountBy(modelLabels, promql.Max(replicaLabels,
 		promql.Over("last_over_time", promql.Vector(metrics.RecordedStarted), window))),
 		promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))))
 }
 
-// freshlyStarted returns the share of each model's engines whose caches are empty and whose kernels compile.
+// freshlyStarted returns the share of each model's engines that started within coldFor, so that their caches are empty
+// and their kernels are being compiled.
 func freshlyStarted() promql.Expr {
 	engines := promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))
 	return promql.Div(promql.CountBy(modelLabels, promql.And(engines, younger(coldFor), promql.On(pageLabels...))),

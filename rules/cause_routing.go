@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// ReplicaSkew fires for one replica that performs worse than its peers. Its node is bad, or a router sends it too many
-// requests.
+// ReplicaSkew fires for a replica that performs worse than its peers, because its node is bad or a router sends it too
+// many requests.
 var ReplicaSkew = &Alert{
 	Name:   "LLMReplicaSkew",
 	Branch: Routing,
@@ -49,17 +49,18 @@ var ReplicaSkew = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-// timesPeers is how many times as long as its peers a replica of the alert's model computes a step.
+// timesPeers returns the step time of slow replicas of the alert's model, as a multiple of the step time of their
+// peers.
 var timesPeers = promql.Max(replicaLabels, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewStep))...))
 
 var routingAlerts = []*Alert{ReplicaSkew, GatewayDown, ModelUnreached, ProbeDisagrees}
 
-// skewTold is how long a setting must differ, or steps must be slow, before a ticket is opened. All other skew must last
-// ten minutes.
+// skewTold is how long the condition must last before a ticket is opened. Apart from skewAtOnce, all skew must last ten
+// minutes.
 const skewTold = 2 * minute
 
-// skewStep is the reason for slow steps, whose value is already a mean over minutes. skewAtOnce matches the reasons
-// that count at once.
+// skewStep is the reason of replicas with slow steps. Its value is already a mean over minutes. skewAtOnce matches the
+// reasons that need not last, as in lastingSkew.
 const skewStep, skewAtOnce = "step_time", skewSetting + "|" + skewStep
 
 // Skews describes the reasons of metrics.RecordedSkew.
@@ -69,7 +70,7 @@ var Skews = map[string]string{
 	"answer_length": "lengths of answers", "queue": "waiting requests", "rank_queue": "waiting requests of a rank", skewSetting: "a setting",
 }
 
-// lastingSkew returns the replicas whose measured skew exists now and existed four and eight minutes ago.
+// lastingSkew returns the replicas whose measured skew is present now and was present four and eight minutes ago.
 func lastingSkew() promql.Expr {
 	skewed := promql.Vector(metrics.RecordedSkew, promql.NotRe(metrics.LabelReason, skewAtOnce))
 	lasting := promql.And(promql.And(skewed, promql.Offset(skewed, 4*minute)), promql.Offset(skewed, 8*minute))
@@ -77,7 +78,8 @@ func lastingSkew() promql.Expr {
 }
 
 // prefillPassedBy returns the share of each model's requests that its prefill engines get, if it is below a twentieth.
-// If a router sends only some prompts to prefill engines, the share is low at other times, too.
+// If the share was also low in the last hour, there is no result, because the router may send only some prompts to
+// prefill engines on purpose.
 func prefillPassedBy() promql.Expr {
 	share := func(window time.Duration) promql.Expr {
 		got := promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.RequestsArrived,
@@ -88,17 +90,19 @@ func prefillPassedBy() promql.Expr {
 	return promql.Unless(below(share(recentWindow), 0.05), above(below(share(hour), 0.2), 0.01))
 }
 
-// inRole adds the role to labels of replicas or models, because prefill and decode engines of a model differ by design.
+// inRole adds the label role to labels of replicas or models, because prefill and decode engines of a model differ by
+// design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }
 
-// alike adds the role and the runtime, because different runtimes count different gaps between tokens.
+// alike adds the labels by which replicas are comparable: the role, and the runtime, because runtimes measure the gaps
+// between tokens differently.
 func alike(labels []string) []string {
 	return append([]string{metrics.LabelRuntime}, inRole(labels)...)
 }
 
 // slowest returns the time of each replica that takes three times as long in a stage as the best comparable replica.
 // First tokens within a tenth of a second are not slow. If the work is known, the replica must also take three times as
-// long per unit of work. A router may send more requests, or long or uncached prompts, to some replicas.
+// long per unit of work, because a router may send more requests, or long or uncached prompts, to some replicas.
 func slowest(over func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.Expr {
 	took, peers := over(metrics.RecordedReplicaTime), perStage(alike(modelLabels))
 	three := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
@@ -109,13 +113,13 @@ func slowest(over func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.
 		three(promql.Div(took, over(metrics.RecordedReplicaWork)), promql.Le))))
 }
 
-// overCauseWindow returns the values that slowest compares for a ticket.
+// overCauseWindow returns the means over causeWindow, which slowest compares for a ticket.
 func overCauseWindow(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("avg_over_time", promql.Vector(f, m...), causeWindow)
 }
 
-// paceGroup records the time and the work of each replica per request, and the length of its answers. The standard
-// deviation of answer lengths is about as large as their mean, so ten answers prove nothing.
+// paceGroup records the time and the work of each replica per request, and the mean length of its answers. Lengths need
+// forty answers, because their standard deviation is about as large as their mean, so ten answers prove nothing.
 func paceGroup() Group {
 	by := alike(replicaLabels)
 	perRequest := func(what, requests promql.Expr, least float64, by []string) promql.Expr {
@@ -159,14 +163,15 @@ func paceGroup() Group {
 	}}
 }
 
-// skew records which replicas or ranks perform worse than their peers. by names the quantity.
+// skew records which replicas or ranks perform worse than their peers. by is the reason: the quantity in which they are
+// worse.
 func skew(by string, e promql.Expr) Record {
 	return Record{metrics.RecordedSkew, e, map[string]string{metrics.LabelReason: by}}
 }
 
-// otherLengths returns each replica whose answers differ in length from its peers' answers and from its own answers of
-// the day before. They are a third or three times as long as the peers' answers, and half or twice as long as the day
-// before. Some routers send a replica different work, and some replicas do only a part of the work.
+// otherLengths returns each replica whose answers are at least three times, or at most a third, as long as those of its
+// peers. They must also be at least twice, or at most half, as long as the replica's own answers on the day before,
+// because some routers always send a replica different work, and some replicas do only a part of the work.
 func otherLengths() promql.Expr {
 	own := promql.Vector(metrics.RecordedOutputTokens)
 	change := promql.Div(own, promql.Over("avg_over_time", promql.Offset(own, dayBack), hour))
@@ -176,7 +181,7 @@ func otherLengths() promql.Expr {
 	return promql.Max(replicaLabels, promql.And(by(3, againstPeers(own, alike(modelLabels))), by(2, change)))
 }
 
-// againstPeers returns a value of each replica as a multiple of the mean of the others in its group.
+// againstPeers returns each replica's value as a multiple of the mean of the other replicas in its group.
 func againstPeers(own promql.Expr, group []string) promql.Expr {
 	peers := promql.On(group...)
 	others := promql.Sub(promql.Sum(group, own), own, peers.OneToMany())
@@ -184,9 +189,9 @@ func againstPeers(own promql.Expr, group []string) promql.Expr {
 	return promql.Mul(promql.Div(own, others), n, peers.ManyToOne())
 }
 
-// slowStep returns the duration of a replica's steps as a multiple of its peers' steps. The peers have the same number
-// of running requests, and GPUs of the same name. Replicas whose GPU has an alert that explains the slowness are left
-// out.
+// slowStep returns the duration of a replica's steps as a multiple of that of its peers, if it is above tooSlow. Steps
+// are compared at the same number of running requests, on GPUs of the same name. Replicas are left out if an alert on
+// their GPU explains the slowness.
 func slowStep() promql.Expr {
 	batch := append([]string{metrics.LabelBatch, metrics.LabelGPUName}, alike(modelLabels)...)
 	known := promql.And(servedOn(replicaLabels), firing("LLMGPU.+"), promql.On(onGPULabels()...))
@@ -194,10 +199,11 @@ func slowStep() promql.Expr {
 		promql.On(replicaLabels...))
 }
 
-// tooSlow is the multiple of its peers' time above which a replica is slow.
+// tooSlow is the multiple of its peers' step time above which a replica is slow.
 const tooSlow = 1.2
 
-// steps returns how long the steps of a replica take with each number of running requests. The name of its GPU is added if known.
+// steps returns how long the steps of each replica take, by the number of running requests. If the GPU of the replica
+// is known, its name is added.
 func steps() promql.Expr {
 	step := promql.Avg(append([]string{metrics.LabelBatch}, alike(replicaLabels)...), promql.Vector(metrics.EngineStep))
 	names := promql.Max(append([]string{metrics.LabelGPUName}, onGPULabels()...), promql.Vector(metrics.GPUInfo))
@@ -207,8 +213,8 @@ func steps() promql.Expr {
 		promql.On(replicaLabels...))
 }
 
-// longestQueue returns each replica or rank with a real queue, well above the mean of its peers, while one peer has no
-// queue. Peers are members of the group with the same role.
+// longestQueue returns each replica or rank with a queue of more than four requests that is well above the mean of its
+// peers, while one peer has no queue. Peers are members of the group with the same role.
 func longestQueue(window time.Duration, of, group []string, m ...*promql.Matcher) promql.Expr {
 	waiting := promql.Sum(inRole(of), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting, m...), window))
 	peers := promql.On(inRole(group)...)
@@ -222,21 +228,21 @@ func rankQueue(window time.Duration) promql.Expr {
 	return longestQueue(window, append([]string{metrics.LabelDPRank}, replicaLabels...), replicaLabels, promql.Ne(metrics.LabelDPRank, ""))
 }
 
-// ended returns the requests per second that ended with an outcome that shows how the server performs.
+// ended returns the requests per second that ended with an outcome that counts for availability.
 func ended(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests,
 		append(m, promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes))...), window))
 }
 
-// failing returns the share of the requests that end in a failure of the server.
+// failing returns the share of requests that the server failed or refused, of those in ended.
 func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
 	failed := promql.Vector(metrics.Requests, append(m, promql.Re(metrics.LabelOutcome, slo.FailedOutcomes))...)
 	return promql.Div(promql.Sum(by, promql.Rate(failed, window)), above(ended(by, window, m...), 0))
 }
 
-// failsFive returns the share of each replica's requests that fail, if five fail within one of the windows. The
-// shortest such window counts. In the window of an hour, one of the five requests must fail within the last five
-// minutes. Because a rate extrapolates, 4.5 counts as five.
+// failsFive returns the share of each replica's requests that fail, in the first of the windows in which at least five
+// requests fail. In the window of an hour, some request must also fail within the last five minutes. Because rates
+// extrapolate, 4.5 counts as five.
 func failsFive(windows []time.Duration, m ...*promql.Matcher) promql.Expr {
 	in := func(outcomes *promql.Matcher, window time.Duration) promql.Expr {
 		return promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests, append(m, outcomes)...), window))
@@ -254,8 +260,8 @@ func failsFive(windows []time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Or(shares[0], shares[1:]...)
 }
 
-// failsAlone returns the share of a replica's requests that fail, if it is more than a twentieth, and the other replicas of its model
-// together fail less than a tenth of that, both within ten minutes and within the last two.
+// failsAlone returns the share of a replica's requests that fail, if it is more than a twentieth, and more than ten
+// times the share that fails on the other replicas of its model, both in the last ten minutes and in the last two.
 func failsAlone() promql.Expr {
 	others := func(outcomes *promql.Matcher, window time.Duration) promql.Expr {
 		in := promql.Rate(promql.Vector(metrics.Requests, outcomes), window)
@@ -269,8 +275,9 @@ func failsAlone() promql.Expr {
 	return promql.Gt(promql.Gt(above(fails, 0.05), few(causeWindow)), few(recentWindow))
 }
 
-// hotReplica returns the share of a model's requests that arrive at a replica with a queue. Another replica of its role must have no queue,
-// and get less than a third as many requests, or two thirds of its own usual share. A replica that has just started does not count.
+// hotReplica returns the share of a model's requests that arrive at a replica with a queue. Another replica of the same
+// role must have no queue, and get less than a third as many requests, or less than two thirds of its own usual share.
+// A replica that has just started does not count.
 func hotReplica() promql.Expr {
 	peers := inRole(modelLabels)
 	arrive := func(by []string, within time.Duration, is ...*promql.Matcher) promql.Expr {
@@ -287,16 +294,16 @@ func hotReplica() promql.Expr {
 	return promql.Max(replicaLabels, promql.Div(hot, all, promql.On(peers...).ManyToOne()))
 }
 
-// onTheWay returns how much later first tokens are at a model's gateway than at its engines. The difference must be
-// larger than the time at the engines.
+// onTheWay returns by how many seconds first tokens are later at a model's gateway than at its engines. The difference
+// must be larger than the time to first token at the engines.
 func onTheWay(window time.Duration) promql.Expr {
 	engines := promql.Sum(modelLabels, promql.Vector(meanIn(window), ofStage(metrics.StageFirstToken)))
 	late := promql.Sub(mean(metrics.TimeToFirstToken, modelLabels, window, gatewayRole()), engines)
 	return both(promql.Gt(late, promql.Call("clamp_min", engines, promql.Num(0.1))), atLeast(10, window))
 }
 
-// probedLate returns how much later first tokens of synthetic requests are at a gateway than at the engines of its model, if the difference
-// is more than half of their time at the gateway.
+// probedLate returns by how many seconds first tokens of synthetic requests are later through a gateway than directly
+// from the engines of its model, if this is more than half of the time through the gateway.
 func probedLate() promql.Expr {
 	took := promql.Max(placeLabels, promql.Vector(metrics.ProbeRecentFirstToken))
 	engines := promql.Max(atPage, promql.Vector(metrics.EngineInfo))
@@ -305,7 +312,7 @@ func probedLate() promql.Expr {
 	return promql.Max(modelLabels, withNamespace(promql.Gt(above(late, 0.1), times(0.5, took))))
 }
 
-// slowAtSteps returns the time between tokens of each replica whose steps take at least a given multiple of its peers'
+// slowAtSteps returns the time between tokens of each replica whose steps take more than a given multiple of its peers'
 // time.
 func slowAtSteps(times float64) promql.Expr {
 	slow := above(promql.Vector(metrics.RecordedSkew, promql.Eq(metrics.LabelReason, skewStep)), times)
@@ -313,8 +320,8 @@ func slowAtSteps(times float64) promql.Expr {
 		promql.On(replicaLabels...))
 }
 
-// lonelyReplica returns the slowest replica of a stage. It must take at least three times as long as the best replica,
-// and at most half of the replicas may do so.
+// lonelyReplica returns the slowest replica of each model in a stage, if it is slow (see slowest), and at most half of
+// the model's replicas are.
 func lonelyReplica(stage string) promql.Expr {
 	slow := promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaSlow, ofStage(stage)))
 	return promql.And(promql.TopK(1, modelLabels, slow),

@@ -19,20 +19,22 @@ type Clue struct {
 	Branch Branch
 	// Name is the value of the label clue. Runbook names the alert whose runbook describes what to do.
 	Name, Runbook string
-	// Delays limits the clue to the requests or tokens that it delays or fails.
+	// Delays names the requests or tokens that the cause behind the clue delays or makes fail.
 	Delays Delays
 	// Unit sets how the value is printed.
 	Unit Unit
-	// Says is the evidence in words. {value}, {engine} and {LABEL} stand for the value, the place and a label of the result.
+	// Says is the evidence in words. {value}, {engine} and {LABEL} stand for the value, the engine and a label of the
+	// result.
 	Says string
-	// Query returns a value per model while the evidence is clear.
+	// Query returns a value per model while the evidence is clear enough.
 	Query promql.Expr
 }
 
-// Delays names the requests or tokens that a clue delays or fails.
+// Delays names the requests or tokens that the cause behind a clue delays or makes fail.
 type Delays string
 
-// These are the values of Delays. The empty value explains all delays and failures, at engines and at gateways.
+// These are the values of Delays. A clue with the empty value explains all delays and failures, at engines and at
+// gateways.
 const (
 	AnyRequest Delays = "any_request" // late or refused at the engines
 	AnyToken   Delays = "any_token"
@@ -46,7 +48,7 @@ const (
 const QueueLong = "queue_long"
 
 // Explain reports whether a clue explains why an objective on the signal burns. wait means that more requests wait than
-// run. Requests may then fail for the reason that makes first tokens late.
+// run. What makes tokens late may then also make requests fail.
 func (d Delays) Explain(s slo.Signal, wait bool) bool {
 	switch s {
 	case slo.Availability, slo.ProbeAvailability:
@@ -60,14 +62,14 @@ func (d Delays) Explain(s slo.Signal, wait bool) bool {
 	return true
 }
 
-// recentWindow is the window of clues. It is long enough for two scrapes a minute apart. It is short, because users
-// already suffer.
+// recentWindow is the window of clues. It is long enough for two scrapes a minute apart, but otherwise short, because
+// users already suffer when a clue is needed.
 const recentWindow = 2 * minute
 
-// Clues returns the clues in the order of a diagnosis. A cause comes before its consequences. Requests queue because
-// more requests arrive, because each request takes longer, or because steps are slow. A step is slow because of the
-// batch, the CPU or the GPU. Hardware comes first, then faults and changes, then changes in the requests. Waiting
-// requests come last, because they are the symptom that users see.
+// Clues returns the clues in the order of a diagnosis. A cause comes before its consequences: requests queue because
+// more requests arrive, because each request takes longer, or because steps are slow, and a step is slow because of the
+// batch, the CPU or the GPU. Therefore, hardware comes first, then faults and changes, then changes in the requests.
+// Waiting requests come last, because they are a symptom.
 func Clues() []Clue {
 	return slices.Concat(brokenClues(), goneClues(), wayClues(), memoryClues(), requestClues(), engineClues(), loadClues())
 }
@@ -188,7 +190,7 @@ func goneClues() []Clue {
 	}
 }
 
-// wayClues are about gateways that fail, and about delays before requests run.
+// wayClues are about the way of a request to the engine: gateways that fail, and delays before requests run.
 func wayClues() []Clue {
 	return []Clue{
 		{
@@ -270,8 +272,8 @@ func memoryClues() []Clue {
 	}
 }
 
-// requestClues are about idle GPUs, about starts, and about requests that changed. Longer prompts preempt other
-// requests, which evicts cached prefixes.
+// requestClues are about idle GPUs, about starts, and about requests that changed. Longer prompts come before their
+// consequences: preemptions of other requests, and evicted prefixes.
 func requestClues() []Clue {
 	return []Clue{
 		{
@@ -302,7 +304,7 @@ func requestClues() []Clue {
 				promql.Ge(promql.Add(times(2, against("prefix_hits")), promql.Vector(metrics.RecordedYoung)), promql.Num(1))),
 		},
 		{
-			// The clue needs another reason than more requests, which also fill the tier.
+			// The clue is left out if more requests arrive, because they also fill the tier.
 			Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
 			Says:  "The {tier} tier of {engine} stores no more KV cache",
 			Query: one(promql.Unless(promql.Vector(metrics.RecordedFullTier), above(against("arrivals"), 1.3), promql.On(modelLabels...))),
@@ -310,7 +312,7 @@ func requestClues() []Clue {
 		{
 			Branch: Prefill, Name: "prefill_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Decimal,
 			Says: "The engines compute {value} times as many tokens per request as usual",
-			// Longer prompts, fewer cache hits, longer answers or a start must not explain the work.
+			// The clue is left out if longer prompts, fewer cache hits, longer answers or a start explain the work.
 			Query: promql.Unless(promql.And(above(against("work"), 2), atLeast(20, recentWindow)), promql.Or(above(against("prompt_tokens"), 2),
 				fewerHits(), above(against("output_tokens"), 1.3), above(promql.Vector(metrics.RecordedYoung), 0))),
 		},
@@ -327,7 +329,8 @@ func requestClues() []Clue {
 		{
 			Branch: Engine, Name: "cold_start", Runbook: "BranchColdStart", Delays: AnyToken, Unit: Count,
 			Says: "{engine} started minutes ago, and requests waited",
-			// a start does not explain load under which requests still wait, a full cache or missing adapters
+			// The clue is left out if a start does not explain the delay: more requests arrive and wait, the cache is
+			// full, or adapters are missing.
 			Query: promql.Unless(startedCold(),
 				promql.Or(promql.Or(both(above(waiting(), 0), above(against("arrivals"), 1.3)), promql.Vector(metrics.RecordedFullCache)),
 					promql.CountBy(modelLabels, swapping())),
@@ -344,7 +347,7 @@ func engineClues() []Clue {
 			Says:  "{value} of the usual replicas are left",
 			Query: fewerReplicas(),
 		},
-		// The comparison is at the same work, so the router is not the cause.
+		// This clue compares replicas at the same work, so the router is not the cause.
 		{
 			Branch: Engine, Name: "slow_decoder", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
 			Says:  "{engine} alone is slow: {value} between tokens",
@@ -396,7 +399,7 @@ func loadClues() []Clue {
 		{
 			Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
 			Says: "{value} times as many requests as usual run at once",
-			// The clue needs a batch below its limit, and tokens that take longer.
+			// The clue needs a batch that has not reached its limit, and tokens that take longer.
 			Query: promql.Unless(above(against("running"), 1.5), promql.Or(below(now("running"), 2), promql.Gt(waiting(), running),
 				below(against("token_time"), 1.1))),
 		},
@@ -434,17 +437,18 @@ func loadClues() []Clue {
 	}
 }
 
-// one keeps the worst series of each model, if the other series are about the same engine or GPU.
+// one keeps the series of each model with the highest value. It is for clues whose other series are about the same
+// fault.
 func one(e promql.Expr) promql.Expr { return promql.TopK(1, modelLabels, e) }
 
-// recently returns a rate of each model over the last two minutes. If there were few requests, it returns the rate over the last five
+// recently returns a rate of each model over the last two minutes or, for models with few requests, over the last five
 // minutes.
 func recently(of func(window time.Duration) promql.Expr) promql.Expr {
 	return promql.Or(promql.And(of(recentWindow), atLeast(10, recentWindow)), of(pageWindow))
 }
 
-// meanOf returns a mean over the requests of each model, as recently does. Fewer than five requests in five minutes
-// have no mean, because a single long prompt does not prove that prompts are longer.
+// meanOf returns a mean over the requests of each model, over the same windows as recently. It has no result for fewer
+// than five requests in five minutes, because a single long prompt does not prove that prompts are longer.
 func meanOf(of func(window time.Duration) promql.Expr) promql.Expr {
 	few := promql.Lt(promql.Over("avg_over_time", promql.Vector(usersServed(recentWindow)), pageWindow),
 		promql.Num(5*recentWindow.Seconds()/pageWindow.Seconds()))
@@ -465,7 +469,7 @@ func now(fact string) promql.Expr {
 func usual(fact string) promql.Expr   { return ofFact(metrics.RecordedUsual, fact) }
 func against(fact string) promql.Expr { return ofFact(metrics.RecordedAgainst, fact) }
 
-// ofFact selects a recorded value of a fact. If there are several values, it selects the largest.
+// ofFact selects a recorded value of a fact. If fact names several facts ("a|b"), it selects the largest value.
 func ofFact(record *metrics.Family, fact string) promql.Expr {
 	return promql.Max(modelLabels, promql.Vector(record, promql.Either(metrics.LabelFact, fact)))
 }
@@ -476,7 +480,7 @@ func arrivals(window time.Duration) promql.Expr {
 }
 
 // computed returns how many tokens the engines of each model compute per second. These are generated tokens and
-// uncached prompt tokens. The rate shows whether the engines do more work than usual, whatever users request.
+// uncached prompt tokens. Compared with the usual rate, it shows whether the engines do more work.
 func computed(window, ago time.Duration) promql.Expr {
 	rate := func(counter *metrics.Family) promql.Expr {
 		return promql.Sum(modelLabels, promql.Rate(promql.Offset(promql.Vector(counter), ago), window))
@@ -484,9 +488,9 @@ func computed(window, ago time.Duration) promql.Expr {
 	return promql.Add(rate(metrics.PrefillComputedTokens), rate(metrics.GenerationTokens))
 }
 
-// perFirstToken returns a rate of a model divided by the model's rate of first tokens. Both rates change with the work,
-// but histograms of tokens cover only ended requests. These histograms are used for engines that do not count first
-// tokens. A prefill and a decode engine count the same request, so only the role with the most requests counts.
+// perFirstToken returns a rate of a model divided by the model's rate of first tokens. First tokens follow the work
+// more closely than ended requests, which are used only for engines that do not count first tokens. A prefill engine
+// and a decode engine count the same request, so only the role with the most requests is used.
 func perFirstToken(tokens promql.Expr, ended *metrics.Family, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr { return promql.Rate(promql.Offset(e, ago), window) }
 	requests := promql.OrOn(rate(promql.CountOf(metrics.TimeToFirstToken, computes)), rate(promql.CountOf(ended, computes)),
@@ -494,8 +498,8 @@ func perFirstToken(tokens promql.Expr, ended *metrics.Family, window, ago time.D
 	return promql.Div(tokens, above(promql.Max(modelLabels, promql.Sum(inRole(modelLabels), requests)), 0))
 }
 
-// tokenTime returns the mean time between the tokens of each model, from the shortest window that has tokens. So a slow
-// step shows at once. If Prometheus scrapes once a minute, a window of a minute is too short.
+// tokenTime returns the mean time between the tokens of each model in the shortest window that has a result, so that a
+// slow step shows at once. If Prometheus scrapes only once a minute, the window of a minute has no result.
 func tokenTime() promql.Expr {
 	in := func(window time.Duration) promql.Expr {
 		return promql.Vector(meanIn(window), ofStage(metrics.StageNextToken))

@@ -5,15 +5,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// These are values of labels of OpenCost's series, from its pkg/inferencecost.
+// These are label values of OpenCost's series, from its package pkg/inferencecost.
 const (
 	costAllocation = "allocation"
 	costUsage      = "usage"
 	costIdle       = "__idle__"
 )
 
-// generatedCounts is how many prompt tokens a generated token counts as, if the time of the phases is unknown. It is
-// OpenCost's default.
+// generatedCounts is how many prompt tokens a generated token is worth, if the times of prefill and decode are unknown.
+// The value is OpenCost's default.
 const generatedCounts = 2.5
 
 // costGroup records what models cost, with OpenCost's names and formulas, from the prices in the exporters'
@@ -37,7 +37,8 @@ func costGroup(opt Options) Group {
 	return g
 }
 
-// priceOfGPU returns the price of each GPU. This is the price of its product or, without such a price, the price of all other products.
+// priceOfGPU returns the price of each GPU per hour: the configured price of its product or, without one, the price for
+// "*".
 func priceOfGPU() promql.Expr {
 	gpu := promql.Max(append([]string{metrics.LabelGPUName}, onGPULabels()...), promql.Vector(metrics.GPUInfo))
 	price := func(labels []string, m *promql.Matcher) promql.Expr {
@@ -61,7 +62,7 @@ func worked() promql.Expr {
 		promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), pageWindow)), promql.On(onGPULabels()...))
 }
 
-// latePrice returns the price of the tokens of requests that missed an objective.
+// latePrice returns the price of the tokens that missed a latency objective.
 func latePrice() promql.Expr {
 	late := promql.Sub(promql.Num(1), promql.Div(promql.Vector(metrics.RecordedGoodTokens),
 		above(promql.Vector(metrics.RecordedGenerationTokens), 0), promql.On(modelLabels...)))
@@ -69,7 +70,7 @@ func latePrice() promql.Expr {
 		costAllocation))), promql.Call("clamp_min", late, promql.Num(0)), promql.On(modelLabels...))
 }
 
-// promptTime returns the share of prefill in the time of both phases, if both are observed.
+// promptTime returns the time of prefill as a share of the time of prefill and decode, if both are measured.
 func promptTime() promql.Expr {
 	spent := func(stage *promql.Matcher) promql.Expr {
 		return promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.StageTime, stage, promql.NotRe(metrics.LabelRole,
@@ -79,8 +80,9 @@ func promptTime() promql.Expr {
 		spent(promql.Re(metrics.LabelStage, "prefill|decode"))), 1), 0)
 }
 
-// perMillion records the price of a million tokens: of all tokens, of prompt tokens, and of answer tokens. Prompts and answers share the
-// price in proportion to the times of prefill and decode. If these times are unknown, they share it by number of tokens.
+// perMillion records the price of a million tokens: of all tokens, of prompt tokens, and of answer tokens. The price is
+// divided between prompts and answers in proportion to the times of prefill and decode or, if these are unknown, to the
+// weighted numbers of tokens (see generatedCounts).
 func perMillion() []Record {
 	const hourly = 1e6 / 3600
 	perSecond := func(tokens promql.Expr) promql.Expr {

@@ -7,17 +7,19 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// rollout is how long a rollout continues after its last step: the start of a replica, or the change of a setting.
+// rollout is for how long a rollout counts as in progress after its last step: the start of a replica, or the change of
+// a setting.
 const rollout = 30 * minute
 
-// differing adds the labels in which replicas may differ on purpose. Prefill and decode engines differ, and so do
-// engines of different kinds.
+// differing adds the labels of a group of replicas that should be equal: those of the model, the role and the runtime.
+// Prefill and decode engines differ on purpose, and so do different runtimes.
 func differing(labels ...string) []string {
 	return append(append(labels, metrics.LabelRuntime, metrics.LabelRole), modelLabels...)
 }
 
 // differs returns the replicas that differ from their model's other replicas while no rollout is in progress. At most
-// half of the replicas have their setting, or their KV cache is a tenth larger or smaller than the median.
+// half of the replicas have the same value of a setting, or the KV cache is more than a tenth larger or smaller than
+// the median.
 func differs() promql.Expr {
 	config := promql.Vector(metrics.EngineConfig, promql.Ne(metrics.LabelQuality, string(metrics.Missing)),
 		promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
@@ -37,7 +39,7 @@ func differs() promql.Expr {
 	return promql.Unless(promql.Max(named, promql.Or(settings, sizes)), rollingOut(), promql.On(modelLabels...))
 }
 
-// skewSetting is the reason for replicas that run with another setting.
+// skewSetting is the reason of replicas that run with another setting than the others.
 const skewSetting = "setting"
 
 // rollingOut returns the models with a recent start of a replica or a recent change of a setting.
@@ -49,9 +51,10 @@ func rollingOut() promql.Expr {
 // settingChange lists the labels of a change of a model's setting. The version is a setting, too.
 var settingChange = append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, modelLabels...)
 
-// lastChanges returns when each setting of each model last changed, for a day. Exporters report a change, or versions
-// show a change, because a model runs a version that it did not run five minutes before. The record remains even if a
-// restarted exporter has lost the change, or if engines have moved to other exporters. Measured values are left out.
+// lastChanges returns when each setting of each model last changed, within the last day. Either exporters report a
+// change, or a model runs a version that it did not run five minutes before. The expression also reads its own record,
+// in case a restarted exporter has lost the change, or engines have moved to other exporters. Settings that engines
+// measure, such as the size of the KV cache, are left out.
 func lastChanges() promql.Expr {
 	told := promql.Vector(metrics.EngineConfigChanged, promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
 	recorded := promql.Over("last_over_time", promql.Vector(metrics.RecordedChanged), causeWindow)
@@ -74,7 +77,7 @@ func newest(most int, changes promql.Expr) promql.Expr {
 	return promql.TopK(most, modelLabels, changes)
 }
 
-// onReplicas returns the changes with the number of replicas that made them. The number is 0 if it is unknown.
+// onReplicas returns, for each change, the number of replicas that made it, or 0 if it is unknown.
 func onReplicas(changes promql.Expr) promql.Expr {
 	change := promql.On(settingChange...)
 	return promql.OrOn(promql.And(promql.CountBy(settingChange, promql.Vector(metrics.EngineConfigChanged)), changes, change),

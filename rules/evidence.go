@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Evidence is one line of the split. Its query runs when the alert is evaluated. If the query has no result, there is
-// no line, because absent does not mean zero.
+// Evidence is one line of an alert's split. Its query runs when the alert is evaluated. Without a result, the line is
+// left out, because absent does not mean zero.
 type Evidence struct {
 	// Text precedes the result.
 	Text string
@@ -24,11 +24,11 @@ type Evidence struct {
 	Show Format
 }
 
-// Format is the Prometheus template that formats one query result, which is the dot.
+// Format is a Prometheus template that formats one query result. In the template, the dot is the result.
 type Format string
 
 // Brief makes a template print numbers with two significant digits, because a third digit changes no decision. It is
-// for all text of an alert that people read. If a pipe supplies the number, the pipe stays on its left.
+// used for all texts of alerts. If a pipe supplies the number, the rewritten function is still behind the pipe.
 func Brief(template string) string {
 	return humanized.ReplaceAllStringFunc(template, func(call string) string {
 		m := humanized.FindStringSubmatch(call)
@@ -42,10 +42,12 @@ func Brief(template string) string {
 	})
 }
 
-// humanized matches a function that prints a number, with the pipe or the value that supplies the number.
+// humanized matches a call of a function that prints a number, including the pipe or the argument that supplies the
+// number.
 var humanized = regexp.MustCompile(`printf "%\.1e"[^|}]* \| humanize\w*|(\| )?\b(humanize(?:Percentage|Duration)?)\b( [$.]\w+)?`)
 
-// small replaces humanize for values below 1. For a thousandth, humanize would print m, which looks like minutes.
+// small prints a number. It uses humanize only from 1 on, because humanize writes thousandths with an m, which looks
+// like minutes.
 const small = `{{ if lt .Value 1.0 }}{{ printf "%.2g" .Value }}{{ else }}{{ humanize .Value }}{{ end }}`
 
 // These are the formats.
@@ -69,8 +71,8 @@ func LabelledBy(value Format, labels ...string) Format {
 	return Format(strings.Join(parts, " "))
 }
 
-// same matches series with the same values of these labels as the firing alert. "$label" stands for the alert's value.
-// If the alert lacks a label, the series must also lack it.
+// same matches series that have the same values of these labels as the firing alert. "$label" stands for the alert's
+// value. If the alert lacks a label, the series must also lack it.
 func same(labels ...string) []*promql.Matcher {
 	m := make([]*promql.Matcher, len(labels))
 	for i, l := range labels {
@@ -129,7 +131,8 @@ func queryTemplate(e promql.Expr) string {
 	return "printf `" + query + "` " + strings.Join(args, " ") + " | query"
 }
 
-// shared moves selectors that several queries of a template use to the template's beginning, so that they are written once.
+// shared shortens a template: each selector that occurs more than once is assigned to a variable at the beginning of
+// the template.
 func shared(template string) string {
 	for _, place := range ownPlace.FindAllString(template, -1) {
 		if strings.Count(template, place) > 1 {
@@ -140,7 +143,8 @@ func shared(template string) string {
 	return template
 }
 
-// line renders one line of evidence. It shows the result, or the three largest results and how many there are.
+// line renders one line of evidence. It shows the only result, or the three largest results and the number of all
+// results.
 func (e Evidence) line() string {
 	if single(e.Query) {
 		return fmt.Sprintf("{{ with %s }}%s: {{ with first . }}%s{{ end }}.\n{{ end }}", queryTemplate(e.Query), e.Text, e.Show)
@@ -161,13 +165,13 @@ func single(e promql.Expr) bool {
 	return false
 }
 
-// Rules describe the present with these windows.
+// These windows are for rules about the present.
 const (
 	causeWindow = 10 * minute // long enough for a rate
 	pageWindow  = 5 * minute  // no longer than the short window of the window pair that pages
 )
 
-// Unit is the form in which a page prints a recorded value.
+// Unit sets how a page prints a recorded value.
 type Unit string
 
 // These are the units.
@@ -180,22 +184,25 @@ const (
 	Bare    Unit = "none" // nothing, because the labels contain the fact
 )
 
-// rounded keeps the two largest units of a duration. It drops zeros, and from ten minutes on also seconds.
+// rounded keeps the two largest units of a duration. It drops units that are zero, and also drops seconds from ten
+// minutes on.
 const rounded = ` | reReplaceAll "(\\d\\dm) .+| 0[hm] .+|( \\S+) .+| 0s$" "$1$2"`
 
-// formattedFact sets $v to the value of a fact, which is the dot. The value is printed in the fact's unit ($u).
+// formattedFact is a template in which the dot is a recorded fact. It sets $v to the fact's value as text, in the
+// fact's unit ($u).
 const formattedFact = `{{ $n := printf "%.1e" .Value }}{{ $v := humanize $n }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
 	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage $n }}{{ else if eq $u "seconds" }}{{ $v = humanizeDuration $n` + rounded + ` }}` +
 	`{{ else if eq $u "on" }}{{ $v = print "on " $v }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ end }}`
 
-// FactText returns the Prometheus template that prints the value of a recorded fact, which is the dot, in the fact's unit.
+// FactText returns a Prometheus template that prints the value of a recorded fact in the fact's unit. The dot is the
+// fact.
 func FactText() string { return Brief(formattedFact + `{{ if ne $u "none" }}{{ $v }}{{ end }}`) }
 
 // Fact is evidence about a model.
 type Fact struct {
 	// Name is the value of the label fact.
 	Name string
-	// Unit is the form of the printed value.
+	// Unit sets how the value is printed.
 	Unit Unit
 	// Says is the text before the value.
 	Says string
@@ -206,9 +213,9 @@ type Fact struct {
 	Before promql.Expr
 }
 
-// facts returns the recorded facts about a model, in the order of a diagnosis. First come deployments, then where the
-// time goes, differences from the day before, how late tokens are, and hardware. Facts that a release may change are
-// recorded per version. They can then be compared even when the engines of the old version are gone.
+// facts returns the recorded facts about a model, in the order of a diagnosis: deployments, where the time goes,
+// differences from the day before, how late tokens are, and hardware. Facts that a release may change are recorded per
+// version, so that they can be compared after the engines of the old version are gone.
 func facts() []Fact {
 	perModel := func(e promql.Expr) promql.Expr { return promql.Sum(modelLabels, e) }
 	minutely := func(f *metrics.Family) promql.Expr {
@@ -279,16 +286,16 @@ func facts() []Fact {
 	}
 }
 
-// onAverage returns the mean of a recorded fact over the recorded part of the day before. A rate over the day would
-// spread one hour's work over the whole day.
+// onAverage returns the mean of a recorded fact over the part of the day before in which it was recorded. A rate over
+// the day would spread the work of a single hour over the whole day.
 func onAverage(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(evidenceOf(fact), hour), day))
 }
 
-// QueueShare is the fact about the queue's share of the time to the first token.
+// QueueShare names the fact about the queue's share of the time to the first token.
 const QueueShare = "queue_share"
 
-// OfBefore is the suffix of facts about the day before, in the label fact.
+// OfBefore is the suffix of the label fact for facts about the day before.
 const OfBefore = "_before"
 
 // labels returns the labels of a fact that is recorded under this name at this position.
@@ -301,7 +308,7 @@ func dayBefore(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
 }
 
-// compared lists the facts that clues compare with their usual values, in the order of facts.
+// compared lists the facts that clues compare with their usual values. They are in the same order as in facts().
 var compared = []string{
 	"arrivals", "computed", "running", "prompt_tokens", "output_tokens", "work", "prefix_hits", "draft_tokens", "token_time", "aborted",
 }
@@ -311,7 +318,7 @@ func evidenceOf(names ...string) promql.Expr {
 	return promql.Vector(metrics.RecordedEvidence, promql.Either(metrics.LabelFact, strings.Join(names, "|")))
 }
 
-// evidenceBefore selects the same facts of the day before.
+// evidenceBefore selects the values of these facts on the day before.
 func evidenceBefore(names ...string) promql.Expr {
 	return evidenceOf("(" + strings.Join(names, "|") + ")" + OfBefore)
 }
@@ -327,10 +334,11 @@ func factRenamed(e promql.Expr, to, from string) promql.Expr {
 
 var perFact = append([]string{metrics.LabelFact}, modelLabels...)
 
-// asUsual returns the values of the compared facts in the three hours until twenty minutes ago. These hours are long
-// enough before a burn that pages, and recent enough to be about the same work. If a fact was recorded for less than
-// ten minutes of that time, the day before replaces it. Without the day before, it is the time from twenty to ten
-// minutes ago. Rates are too low for minutes after the first scrape.
+// asUsual returns the usual values of the compared facts: the medians of the three hours that ended twenty minutes ago.
+// That time ended well before a burn that pages, and is recent enough to be about the same work. A fact that was
+// recorded for less than ten minutes of that time has its value of the day before. Without such a value, it has its
+// median from twenty to ten minutes ago, if its first scrape was well before, because rates are too low in the minutes
+// after it.
 func asUsual() promql.Expr {
 	before := func(ago, window time.Duration) promql.Expr {
 		return promql.Sum(perFact, promql.QuantileOver(0.5, promql.Offset(evidenceOf(compared...), ago), window))
@@ -345,8 +353,8 @@ func againstUsual() promql.Expr {
 	return promql.Div(evidenceOf(compared...), above(promql.Vector(metrics.RecordedUsual), 0), promql.On(perFact...))
 }
 
-// evidenceGroups returns the groups that record facts about models for pages. Facts of the day before run less often,
-// because they hardly change within minutes.
+// evidenceGroups returns the groups that record facts about models for pages. Facts of the day before are evaluated
+// less often, because they hardly change within minutes.
 func evidenceGroups() []Group {
 	now := []Record{
 		{Name: metrics.RecordedChanged, Expr: lastChanges()},
@@ -372,7 +380,7 @@ func evidenceGroups() []Group {
 	return append([]Group{yesterday, usual}, chunked("llm-evidence", Interval/2, now)...)
 }
 
-// chunked distributes records to as many numbered groups as they need.
+// chunked distributes records among numbered groups of at most MaxRules records.
 func chunked(name string, interval time.Duration, records []Record) (groups []Group) {
 	for some := range slices.Chunk(records, MaxRules) {
 		groups = append(groups, Group{Name: fmt.Sprintf("%s-%d", name, len(groups)+1), Interval: interval, Records: some})
@@ -380,8 +388,8 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 	return groups
 }
 
-// printed returns the changes of each model that pages show. They are versions and settings, or else restarts, and
-// facts that differ from the day before by half or more. The dashboard shows all other changes.
+// printed returns the changes of each model that pages show: changed versions and settings (without these, restarts),
+// and facts that have changed by half or more since the day before. Only the dashboard shows all other changes.
 func printed() promql.Expr {
 	shifts := []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "aborted"}
 	now, before := promql.Or(evidenceOf(shifts[:4]...), above(evidenceOf(shifts[4]), 0)), evidenceBefore(shifts...)

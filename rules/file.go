@@ -18,14 +18,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Style is the form of rules. It does not change their meaning.
+// Style sets the form of the rules, such as label names and links. It does not change their meaning.
 type Style struct {
 	// Severities maps severities to values of the severity label. The defaults are critical, warning and info, because
 	// common Alertmanager configurations route on these values.
 	Severities map[slo.Severity]string
-	// Labels renames labels that the exporter does not set itself: cluster, job, instance and severity. It can also rename
-	// namespace. This is for a multi-tenant Prometheus that sets its own namespace, and moves the engine's namespace to
-	// exported_namespace.
+	// Labels maps labels to new names. It can rename labels that the exporter does not set itself: cluster, job,
+	// instance and severity. It can also rename namespace, for a multi-tenant Prometheus that sets its own namespace
+	// and moves the engine's namespace to exported_namespace.
 	Labels map[string]string
 	// RunbookURL is the address of a runbook. {alert} stands for the alert's name, and {labels} for a query with the
 	// labels that the runbook fills in. Default: DefaultRunbookURL.
@@ -39,7 +39,7 @@ type Style struct {
 // DefaultRunbookURL points to the runbook that the exporter serves. It is reachable on the exporter's node, or through a forwarded port.
 const DefaultRunbookURL = "http://localhost:9844/runbooks/{alert}{labels}"
 
-// SeverityLabel names the label that shows how urgently an alert needs a person.
+// SeverityLabel is the name of the label that shows how urgently an alert needs a person.
 const SeverityLabel = "severity"
 
 // Renamable returns the labels that Style.Labels may rename.
@@ -91,7 +91,7 @@ type FileRule struct {
 	Annotations *Annotations `yaml:"annotations,omitempty"`
 }
 
-// LabelSet has the labels that a rule adds. In a file, a few labels are written on one line.
+// LabelSet has the labels that a rule adds. In a file, short sets are written on one line.
 type LabelSet map[string]string
 
 // MarshalYAML implements yaml.Marshaler.
@@ -108,7 +108,7 @@ func (l LabelSet) MarshalYAML() (any, error) {
 	return &n, err
 }
 
-// Annotations has the text for people.
+// Annotations has the texts of an alert for people.
 type Annotations struct {
 	Summary      string `yaml:"summary"`
 	Description  string `yaml:"description"`
@@ -117,7 +117,7 @@ type Annotations struct {
 	RunbookURL   string `yaml:"runbook_url"`
 	DashboardURL string `yaml:"dashboard_url,omitempty"`
 
-	// Plain is the text for places where templates cannot query.
+	// Plain has the texts for places where templates cannot run queries, such as Grafana.
 	Plain plain `yaml:"-"`
 }
 
@@ -126,11 +126,11 @@ type plain struct {
 	Labels                            map[string]string
 }
 
-// Subjects names the parts into which a file is split for operators. kubectl apply keeps a copy of an object in an
-// annotation, which has at most 256 KiB.
+// Subjects names the parts into which a rule file is split for operators. The file is split because kubectl apply keeps
+// a copy of an object in an annotation of at most 256 KiB.
 var Subjects = []string{"objectives", "models", "causes", "hardware"}
 
-// Subject returns the part of the group. The chart's template uses the same names.
+// Subject returns the part to which the group belongs. The chart's template uses the same names.
 func (g FileGroup) Subject() string {
 	switch {
 	case strings.HasPrefix(g.Name, "llm-slo-"):
@@ -143,7 +143,7 @@ func (g FileGroup) Subject() string {
 	return "models"
 }
 
-// About returns the part of the file about a subject.
+// About returns a file with only the groups of a subject.
 func (f File) About(subject string) (part File) {
 	for _, g := range f.Groups {
 		if g.Subject() == subject {
@@ -175,8 +175,8 @@ func NewFile(groups []Group, style Style) File {
 	return f
 }
 
-// expr prints an expression over several lines. For VictoriaMetrics, it prints one line. VictoriaMetrics refuses
-// queries above 16 KiB, and indentation would fill most of that.
+// expr prints an expression on several lines or, for VictoriaMetrics, on one line. VictoriaMetrics refuses queries
+// above 16 KiB, and indentation would use up most of that.
 func (s Style) expr(e promql.Expr) string {
 	if s.MetricsQL {
 		return s.query(e).String()
@@ -184,8 +184,8 @@ func (s Style) expr(e promql.Expr) string {
 	return promql.Pretty(s.query(e))
 }
 
-// query renames the labels of targets, and translates the query to the database's language. The label severity keeps
-// its name. It belongs to alerts, and series may have another label of that name.
+// query renames labels as Labels requires, and translates the query to the language of the database. It does not rename
+// severity, because only the severity of alerts has a new name, and other series also have a label of that name.
 func (s Style) query(e promql.Expr) promql.Expr {
 	names := maps.Clone(s.Labels)
 	delete(names, SeverityLabel)
@@ -208,7 +208,8 @@ func (s Style) Histograms(e promql.Expr) promql.Expr {
 func (s Style) alert(a *Alert) FileRule {
 	var split strings.Builder
 	if a.Diagnosed {
-		// a cause that has ended still explains the burn, but its sentence is no longer true; of several, the one that came first for longest
+		// A cause that has ended still explains the burn, but its text is no longer true. Of several causes, the one
+		// that was the verdict for the longest time is shown.
 		longest := promql.TopK(1, nil, promql.Sum([]string{metrics.LabelClue}, promql.Over("count_over_time", verdictQuery(), 30*minute)))
 		was := promql.TopK(1, nil, promql.And(promql.Over("last_over_time", verdictQuery(), 30*minute), longest, promql.On(metrics.LabelClue)))
 		was = promql.Call("label_replace", was, promql.Str(metrics.LabelSays), promql.Str("Earlier: $1"), promql.Str(metrics.LabelSays),
@@ -243,7 +244,7 @@ func (s Style) alert(a *Alert) FileRule {
 	}
 }
 
-// firstAid returns where to look first and what to do. It is for a page that is itself the diagnosis.
+// firstAid returns where to look first and what to do, for a page that is itself the diagnosis.
 func (a *Alert) firstAid() string {
 	lever := runbooks.FirstLever(a.Name)
 	if a.Severity != slo.Page || a.Branch == Symptom || lever == "" {
@@ -262,10 +263,11 @@ func (s Style) lines(all []Evidence) string {
 	return b.String()
 }
 
-// labels returns the labels that an alert adds to the labels of its series. A page has a label with the branch where to look first. When
-// this branch changes, the page becomes another alert of its group, and Alertmanager sends the correction. A clue that is absent for
-// minutes, or present for only one minute, triggers no correction, because an exporter may be starting, or an engine may come and go. Clues
-// that appear during a recovery trigger none either: if fewer and fewer requests are bad, slow parts did not cause the page.
+// labels returns the labels that an alert adds to the labels of its series. A page has a label for the branch where to
+// look first. When this branch changes, the page becomes another alert of its group, and Alertmanager sends the
+// correction. A clue that is absent for minutes, or present for only one minute, triggers no correction, because an
+// exporter may be starting, or an engine may come and go. Clues that appear during a recovery trigger no correction,
+// either. They did not cause the page, because fewer and fewer requests are bad.
 func (s Style) labels(a *Alert) map[string]string {
 	all := s.fixedLabels(a)
 	if a.corrects() {
@@ -282,7 +284,7 @@ func (s Style) labels(a *Alert) map[string]string {
 	return all
 }
 
-// recovers returns the rate of bad events if the rate is a tenth lower than two minutes ago.
+// recovers returns the rate of bad events, if it is at least a tenth lower than two minutes ago.
 func recovers() promql.Expr {
 	bad := promql.Vector(metrics.RecordedBadEventRate, same(modelSLO...)...)
 	return promql.Lt(bad, times(0.9, promql.Offset(bad, recentWindow)))
@@ -296,7 +298,7 @@ func (s Style) fixedLabels(a *Alert) map[string]string {
 // corrects reports whether Alertmanager must send a correction when the alert's first line changes.
 func (a *Alert) corrects() bool { return a.Diagnosed && a.Severity == slo.Page }
 
-// since prints when an objective began to burn. This is earlier than the beginning of the page.
+// since returns a template that prints when the alert's objective began to burn. This is before the page began.
 func (s Style) since(a *Alert) string {
 	if !a.corrects() {
 		return ""
@@ -304,8 +306,8 @@ func (s Style) since(a *Alert) string {
 	return `{{ range ` + queryTemplate(s.query(burning())) + ` }}{{ (toTime .Value).Format "15:04 MST" }}{{ end }}`
 }
 
-// burning returns when the alert's objective began to burn. It has a result even after the burn has ended, because the
-// last annotations are part of the resolved message.
+// burning returns when the alert's objective began to burn. It has a result even after the end of the burn, because a
+// resolved message shows the annotations of the last evaluation.
 func burning() promql.Expr {
 	return promql.Min(nil, promql.Over("last_over_time", promql.Vector(metrics.RecordedBurnBegan, same(modelSLO...)...), hour))
 }
@@ -319,8 +321,9 @@ func (s Style) Runbook(page string, query ...string) string {
 	return strings.NewReplacer("{alert}", page, "{labels}", labels).Replace(s.RunbookURL)
 }
 
-// runbookQuery returns the parameters with which an alert's runbook fills in its commands. They leave out labels that
-// an alert may lack, and the exporter of a pod. No parameter contains a space, because the chart replaces the address.
+// runbookQuery returns the URL parameters with which an alert's runbook fills in its commands. Labels that the alert
+// lacks have no parameter. For a pod, the instance has none. No parameter contains a space, because the chart replaces
+// the address.
 func runbookQuery(a *Alert) []string {
 	var query []string
 	var optional strings.Builder
@@ -349,7 +352,7 @@ func runbookQuery(a *Alert) []string {
 // labelRead matches a label that a template reads, from the alert or from a query result.
 var labelRead = regexp.MustCompile(`(\$labels|\.Labels)\.\w+`)
 
-// text writes a template of a rule. It renames the labels that the template reads, and shortens the printed numbers.
+// text returns a template as it is written into a rule, with renamed labels and brief numbers.
 func (s Style) text(template string) string {
 	return s.renamed(strings.NewReplacer("{{ ", "{{", " }}", "}}").Replace(Brief(template)))
 }
@@ -362,11 +365,12 @@ func (s Style) renamed(template string) string {
 	})
 }
 
-// dashboardVariables lists the template variables of dashboards that an alert can fill.
+// dashboardVariables lists the variables of dashboards to which an alert's link can give values.
 var dashboardVariables = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 
-// onset returns the start of a dashboard's time range. For a page, it is half an hour before the burn. For a ticket, it
-// is six hours before. The time range thus shows the incident whenever a person opens the dashboard.
+// onset returns the start of a dashboard's time range, in milliseconds. For a page, it is half an hour before the burn.
+// For a ticket, it is six hours before the evaluation. The time range thus shows the incident whenever a person opens
+// the dashboard.
 func (s Style) onset(a *Alert) string {
 	back := 30 * minute
 	if a.Severity != slo.Page {
@@ -380,7 +384,8 @@ func (s Style) onset(a *Alert) string {
 		` }}{{ printf "%.0f" (first .).Value }}{{ end }}`
 }
 
-// dashboard returns a link to a dashboard. The dashboard starts at a time, with the alert's labels as variables.
+// dashboard returns a link to the alert's dashboard. The time range begins at from, and the alert's labels are the
+// values of the variables.
 func (s Style) dashboard(a *Alert, from string) string {
 	if s.DashboardURL == "" {
 		return ""
@@ -397,7 +402,7 @@ func (s Style) dashboard(a *Alert, from string) string {
 	return b.String()
 }
 
-// short prints a duration for a rule file. Zero becomes "".
+// short formats a duration for a rule file. It returns "" for 0.
 func short(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -405,8 +410,8 @@ func short(d time.Duration) string {
 	return slo.Duration(d).String()
 }
 
-// Encode writes values as YAML documents. Expressions may start with spaces. This encoder marks such expressions with
-// an indent, so that it can read its own output.
+// Encode writes values as YAML documents. An expression may start with spaces. The encoder writes the indentation of
+// such an expression explicitly, so that it can be read back.
 func Encode(documents ...any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)

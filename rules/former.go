@@ -4,7 +4,7 @@ package rules
 type Former struct {
 	// Name is the former name of the alert.
 	Name string
-	// Now names the alert, or the clue, about the same fault. It is empty if only a dashboard shows the fault.
+	// Now names the present alert or clue about the same fault. It is empty if only a dashboard shows the fault.
 	Now string
 }
 

@@ -14,15 +14,15 @@ const (
 	hour   = time.Hour
 	day    = 24 * time.Hour
 
-	// dayBack is an offset for an hour. The hour is then centred on this time yesterday.
+	// dayBack is the offset of a window of an hour that is centred on this time yesterday.
 	dayBack = day - hour/2
 )
 
 // onGPULabels returns the labels that identify a GPU in a fleet.
 func onGPULabels() []string { return []string{metrics.LabelCluster, metrics.LabelGPUUUID} }
 
-// HarmfulReasons matches the clock event reasons that slow inference down without an operator's intention. A software
-// power cap is normal under heavy prefill.
+// HarmfulReasons matches the reasons for lower clocks that slow inference down without an operator's intention. A
+// software power cap is not one of them, because it is normal under heavy prefill.
 const HarmfulReasons = "hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown|sw_thermal_slowdown|processor_hot|socket_thermal|vr_thermal|hbm_thermal"
 
 // mean returns the mean of a histogram's observations in a window. It has no result without observations.
@@ -30,35 +30,36 @@ func mean(h *metrics.Family, by []string, window time.Duration, m ...*promql.Mat
 	return meanBefore(h, by, window, 0, m...)
 }
 
-// meanBefore returns the mean over a window. The window ended some time ago.
+// meanBefore returns the mean of a histogram's observations in a window that ended some time ago.
 func meanBefore(h *metrics.Family, by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return ratio(promql.SumOf(h, m...), promql.CountOf(h, m...), by, window, ago)
 }
 
-// paced matches the stages whose times show how fast tokens come. ofStage matches a single stage.
+// paced matches the two stages that end with a token: the first token, and each next token. ofStage matches any single
+// stage.
 func paced() *promql.Matcher {
 	return promql.Re(metrics.LabelStage, metrics.StageFirstToken+"|"+metrics.StageNextToken)
 }
 
 func ofStage(stage string) *promql.Matcher { return promql.Eq(metrics.LabelStage, stage) }
 
-// meanIn names the record of the mean times of a model in a window, by stage.
+// meanIn returns the recorded series of a model's mean times in a window, by stage.
 func meanIn(window time.Duration) *metrics.Family {
 	return metrics.Window(metrics.RecordedStageTime, slo.Duration(window).String())
 }
 
-// perStage adds the stage to labels.
+// perStage adds the label stage to labels.
 func perStage(labels []string) []string { return append([]string{metrics.LabelStage}, labels...) }
 
-// queueShare returns the queue's part of the mean time to first token. While requests arrive faster than they leave,
-// the two means cover different requests, so the quotient is limited to one.
+// queueShare returns the queue's share of the mean time to first token. While the queue grows, the two means cover
+// different requests, so the share is limited to one.
 func queueShare() promql.Expr {
 	in := func(stage string) promql.Expr { return promql.Vector(meanIn(pageWindow), ofStage(stage)) }
 	return promql.Call("clamp_max", promql.Div(in("queue"), in(metrics.StageFirstToken), promql.Ignoring(metrics.LabelStage)), promql.Num(1))
 }
 
-// ratio returns one counter's increase divided by another's, in a window that ended some time ago. It has no result if
-// the other counter did not increase.
+// ratio returns the increase of part divided by that of whole, in a window that ended some time ago. It has no result
+// if whole did not increase.
 func ratio(part, whole promql.Expr, by []string, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr {
 		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))
@@ -71,8 +72,8 @@ func hitRatio(by []string, window, ago time.Duration, m ...*promql.Matcher) prom
 	return ratio(promql.Vector(metrics.PrefixCacheHitTokens, m...), promql.Vector(metrics.PrefixCacheQueryTokens, m...), by, window, ago)
 }
 
-// atLeast requires n requests of users per model in a window, so that no cause depends on a handful of requests. For
-// the windows of most causes, these counts are recorded.
+// atLeast returns each model that served at least n requests of users in a window, so that no cause depends on a
+// handful of requests. For the windows of most causes, these counts are recorded.
 func atLeast(n float64, window time.Duration) promql.Expr {
 	if slices.Contains(usersWindows, window) {
 		return promql.Ge(promql.Vector(usersServed(window)), promql.Num(n))
@@ -80,29 +81,31 @@ func atLeast(n float64, window time.Duration) promql.Expr {
 	return promql.Ge(servedIn(window), promql.Num(n))
 }
 
-// The shortest window is recorded with the facts, which run twice a minute.
+// usersWindows lists the windows for which the requests of users are recorded. The shortest is recorded with the facts,
+// which are evaluated twice a minute.
 var usersWindows = []time.Duration{recentWindow, 30 * minute}
 
-// servedIn returns the requests of users that got a first token in a window.
+// servedIn returns how many requests of users got a first token in a window.
 func servedIn(window time.Duration) promql.Expr {
 	return times(window.Seconds(), ofUsers(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window), window, 0))
 }
 
-// servedNow returns the requests of users that got a first token in recentWindow, for engines that count first tokens.
-// It reads no record, because vmalert would delay all rules that read it.
+// servedNow returns how many requests of users got a first token in recentWindow, for engines that count first tokens.
+// It reads no record of the same group, because under vmalert, every rule that reads this value would then be evaluated
+// later.
 func servedNow() promql.Expr {
 	counted := promql.Rate(promql.CountOf(metrics.TimeToFirstToken), recentWindow)
 	return times(recentWindow.Seconds(), promql.And(promql.Sum(modelLabels, promql.Or(counted, times(-1, probes(RateWindow.Std())))),
 		promql.Sum(modelLabels, counted)))
 }
 
-// usersServed names the record of the requests of users in a window.
+// usersServed returns the recorded series of the requests of users in a window.
 func usersServed(window time.Duration) *metrics.Family {
 	return metrics.Window(metrics.RecordedUsersServed, slo.Duration(window).String())
 }
 
-// ofUsers returns a rate of requests per model without the requests of probes. Engines count these requests, but no
-// user sent them. An answered probe ends at one engine of its model, even if the probe requested a gateway.
+// ofUsers subtracts the probes from a rate of requests per model, because engines also count requests that no user
+// sent. Every answered probe is subtracted, because it ends at an engine of its model even if it was sent to a gateway.
 func ofUsers(rate promql.Expr, window, ago time.Duration) promql.Expr {
 	return promql.Sum(modelLabels, promql.Or(rate, times(-1, promql.Over("avg_over_time",
 		promql.Offset(promql.Vector(metrics.RecordedProbes), ago), window))))

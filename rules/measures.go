@@ -7,22 +7,22 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Measure is a number by which a release is compared with the release before, on the engines of a model.
+// Measure is a quantity by which a release of a model's engines is compared with the release before.
 type Measure struct {
 	Name, Says string
 	Unit       Unit
 	// More means that a higher value is better.
 	More bool
-	// Share and Least limit how much worse the measure may become. Share is a share of its former value, and Least is an amount. A measure is
-	// worse only if its loss exceeds both. Without a share, it is shown, but there is no verdict on it.
+	// Share and Least limit how much worse the measure may become, as a share of the former value and as an amount. The
+	// measure is worse only if its loss exceeds both. A measure without Share is only shown, and never judged.
 	Share, Least float64
 	// Loaded means that the measure depends on the load. If the load differs, the measure proves nothing about a release.
 	Loaded bool
-	// Query returns the measure over a window, per model, on the engines that match.
+	// Query returns the measure over a window, per model, on the engines that m matches.
 	Query func(window time.Duration, m ...*promql.Matcher) promql.Expr
 }
 
-// worseBy is how much worse a release may make some measures: a fifth, as in the regression alert for many requests.
+// worseBy is the Share of some measures. It is the same as in ReleaseRegression for models with many requests.
 const worseBy = 0.2
 
 // Measures returns the measures of a release in the order of people's questions. Effects on users come first, then the
@@ -84,12 +84,12 @@ func RequestRate(window time.Duration, m ...*promql.Matcher) promql.Expr {
 		promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, m...), window))), replicasOf(m...))
 }
 
-// replicasOf returns the matching replicas of each model that ran at the end.
+// replicasOf returns the number of matching replicas of each model that run at the time of the query.
 func replicasOf(m ...*promql.Matcher) promql.Expr {
 	return promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo, m...)))
 }
 
-// Worse reports whether a value is so much worse than before that a release must stop.
+// Worse reports whether the measure has become so much worse that a release must stop.
 func (m Measure) Worse(before, after float64) bool {
 	loss := after - before
 	if m.More {

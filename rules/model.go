@@ -5,8 +5,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// modelGroup records the series that dashboards read over weeks. There is one series per model instead of the
-// exporters' series per replica and bucket. The group also records restarts.
+// modelGroup records the series that dashboards read over weeks. They are per model, so there are far fewer of them
+// than the exporters' series per replica. The group also records restarts.
 func modelGroup() Group {
 	g := Group{Name: "llm-model", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
@@ -54,15 +54,15 @@ func modelGroup() Group {
 	return g
 }
 
-// ofWorkers folds the values that engines report per model. A frontend counts the requests of the workers behind it
-// again. Therefore, the frontend's values count only if no worker reports the quantity.
+// ofWorkers aggregates the values that engines report, per model. A frontend counts the requests of the workers behind
+// it again, so its values are used only if no worker reports the quantity.
 func ofWorkers(fold func(role *promql.Matcher) promql.Expr) promql.Expr {
 	return promql.OrOn(
 		fold(promql.NotRe(metrics.LabelRole, metrics.FrontendRole+"|"+metrics.GatewayRole)),
 		fold(promql.Eq(metrics.LabelRole, metrics.FrontendRole)), promql.On(modelLabels...))
 }
 
-// shareOfGPU returns the part of each GPU that belongs to each model on it.
+// shareOfGPU returns the part of each GPU that counts for each model on it: models share a GPU equally.
 func shareOfGPU() promql.Expr {
 	runs := promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))
 	return promql.Div(runs, promql.CountBy(onGPULabels(), runs), promql.On(onGPULabels()...).ManyToOne())
@@ -83,22 +83,24 @@ func throttledShare() promql.Expr {
 		times(0, count(promql.Vector(metrics.RecordedSlowedGPU)))), promql.Vector(metrics.RecordedModelGPUs))
 }
 
-// before returns the last value of a series, five minutes ago.
+// before returns the value of a series five minutes ago or, if it was absent then, its last value in the fifteen
+// minutes before.
 func before(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), 5*minute), 15*minute)
 }
 
-// deployed returns each version that is new for a model that already ran another version. If an engine does not report
-// its version, the exporter infers bounds such as ">=0.9.2". These bounds are not deployments, because they narrow as
-// the engine shows more.
+// deployed returns each version of a model that did not run five minutes ago, if another version did. If an engine does
+// not report its version, the exporter infers bounds such as ">=0.9.2". A change of these bounds is not a deployment,
+// because they narrow as the engine reveals more metrics.
 func deployed() promql.Expr {
 	version, exact := append([]string{metrics.LabelVersion}, modelLabels...), promql.NotRe(metrics.LabelVersion, "|[<>]=.*")
 	ran := promql.Max(version, before(metrics.EngineInfo, exact))
 	return promql.And(promql.Unless(promql.Max(version, promql.Vector(metrics.EngineInfo, exact)), ran), ran, promql.On(modelLabels...))
 }
 
-// started returns each engine whose start time has changed, or is new and less than an hour ago. An engine shows its
-// start time only after loading. An engine that is read for the first time may have run for days.
+// started returns each engine whose start time is less than an hour ago and was not the same five minutes ago. The hour
+// is enough for loading, after which an engine first reports its start time, and leaves out engines that have run for
+// days when they are first read.
 func started() promql.Expr {
 	now := promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))
 	changed := promql.Unless(now, promql.Equal(now, promql.Max(pageLabels, before(metrics.EngineStartTime))))

@@ -11,12 +11,12 @@ import (
 // settled is the age at which a page is no longer news to its reader. Faults that begin later are new.
 const settled = 15 * minute
 
-// newsEvents is the smallest number of bad events that are news. With rare requests, ten times as many requests as
-// before may fail in five minutes by chance.
+// newsEvents is the smallest number of bad events that is news. With rare requests, ten times as many as before may
+// fail in five minutes by chance.
 const newsEvents = 10
 
-// SecondFault pages for faults that begin while a model already has a page. Otherwise Alertmanager would notify nobody.
-// The firing alerts are the same, or they join a group that a person has acknowledged.
+// SecondFault pages for faults that begin while a model already has a page. Without it, nobody would be notified: no
+// further alert fires, or a further alert only joins a group that a person has acknowledged.
 var SecondFault = &Alert{
 	Name:     "LLMSecondFault",
 	Branch:   Symptom,
@@ -32,33 +32,35 @@ var SecondFault = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-// newSuspects returns the suspects of the alert's model that did not exist in the hour before.
+// newSuspects returns the suspects of the alert's model that are at most five minutes old and were absent in the hour
+// before.
 func newSuspects() promql.Expr {
 	now := promql.Vector(metrics.RecordedSentence, sameModel()...)
 	return promql.Unless(now, promql.Over("last_over_time", promql.Offset(now, RateWindow.Std()), hour), promql.On(metrics.LabelClue))
 }
 
-// notPaged returns the suspects of the alert's model in other branches than the branch that its page names.
+// notPaged returns the suspects of the alert's model that are not in the branch that the model's page names.
 func notPaged() promql.Expr {
 	return promql.Unless(promql.Vector(metrics.RecordedSentence, sameModel()...), toldBranch(FastBurn),
 		promql.On(append([]string{metrics.LabelBranch}, modelLabels...)...))
 }
 
-// toldBranch returns the firing alerts of the same kind about the model. Their branch is the branch that they name first.
+// toldBranch returns the firing alerts that firesForModel returns. Their label branch is replaced by the branch where
+// they told people to look first.
 func toldBranch(a *Alert) promql.Expr {
 	return promql.Call("label_replace", firesForModel(a), promql.Str(metrics.LabelBranch), promql.Str("$1"),
 		promql.Str(metrics.LabelSuspect), promql.Str("(.+)"))
 }
 
-// firesForModel returns the firing alerts of the same kind about the model.
+// firesForModel returns the firing alerts with the name of a, about the model of the alert whose text is rendered.
 func firesForModel(a *Alert, is ...*promql.Matcher) promql.Expr {
 	return promql.Vector(metrics.Alerts, append(sameModel(promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing")), is...)...)
 }
 
-// secondFault returns the faults of a model with a page that are new within five minutes. These are a total outage,
-// hardware, a replica or a gateway that broke, or ten times the odds of a bad event. If few events were bad, that is
-// ten times the burn rate. If most events were bad already, more bad events are no news. A fault is returned while a
-// page of the model fires.
+// secondFault returns the faults of a model with a page that began within five minutes: a total outage, a fault of
+// hardware, of a replica or of a gateway, or ten times the odds of a bad event. If few events were bad, this is ten
+// times the burn rate. If most events were bad already, the odds hardly rise. Once SecondFault fires for a fault, the
+// fault is returned while a page of the model fires.
 func secondFault() promql.Expr {
 	firing := func(alerts ...*Alert) promql.Expr {
 		names := make([]string, 0, len(alerts))

@@ -2,9 +2,9 @@
 // vocabulary. The number of rules does not depend on the number of objectives, models or engines. Objectives are
 // series, and rules read these series.
 //
-// A page is about a symptom, which is that a budget burns. Every other alert is about a cause. A cause explains a
-// symptom, opens a ticket, or pages by itself. It may page by itself only if the symptom could not be visible, because
-// there are no events, or if hardware must be taken out of service.
+// Pages are about symptoms: an error budget burns. Every other alert is about a cause. A cause explains a symptom or
+// opens a ticket. It pages by itself only if there would be no events to show the symptom, or if hardware must be taken
+// out of service.
 package rules
 
 import (
@@ -39,9 +39,9 @@ type Record struct {
 type Alert struct {
 	// Name is the name of the alert and of its runbook.
 	Name string
-	// Branch is the alert's answer to the first question of a diagnosis.
+	// Branch is the branch of a diagnosis to which the alert points.
 	Branch Branch
-	// Expr returns series while the alert fires.
+	// Expr is the condition. The alert fires for each series that it returns.
 	Expr promql.Expr
 	// Severity is how urgently the alert needs a person.
 	Severity slo.Severity
@@ -49,31 +49,33 @@ type Alert struct {
 	For time.Duration
 	// Keep is how long the alert continues after Expr has no more results. It is for conditions that flap.
 	Keep time.Duration
-	// Scope lists the labels of every firing alert. Links and inhibition use only these labels.
+	// Scope lists the labels that every firing alert certainly has. Links and inhibition use only these labels.
 	Scope []string
 	// Explains lists the symptoms that this alert causes.
 	Explains []*Alert
-	// Replaces means that this alert's page replaces the pages of those symptoms for the same model. It is only for causes
-	// that page and that end with the incident. An alert that fires until a board is replaced would hide every later burn.
+	// Replaces means that this alert's page replaces the pages of the symptoms in Explains, for the same model. It is
+	// only for causes that page and that end with the incident. An alert that fires until a board is replaced would
+	// hide every later burn.
 	Replaces bool
 	// DependsOn lists alerts that mute this alert, if the labels in Quiet.Equal agree.
 	DependsOn []Quiet
 	// Summary names the fault and its place in one line.
 	Summary string
-	// Reasons returns series whose label reason ends the summary.
+	// Reasons returns series. Their values of the label reason end the summary.
 	Reasons promql.Expr
 	// Promised ends the summary with the promised availability of the model.
 	Promised bool
 	// Description explains what the alert means and what to do first.
 	Description string
-	// Diagnosed means that the split begins with recorded values of the model. First comes where to look first, then the facts.
+	// Diagnosed means that the split begins with the recorded diagnosis of the model: where to look first, then the
+	// facts.
 	Diagnosed bool
 	// Suspects returns the clues of the alert's model that may explain an alert without an objective. The first of them
 	// begins the split.
 	Suspects promql.Expr
 	// ExplainedBy matches the names of the clues that explain the alert, if these clues are its suspects.
 	ExplainedBy string
-	// OfEngine means that only clues about the alert's own engine explain it.
+	// OfEngine means that only clues about the alert's own engine may explain the alert.
 	OfEngine bool
 	// Split lists evidence: queries whose results are shown with the alert.
 	Split []Evidence
@@ -93,12 +95,12 @@ func (a *Alert) suspects() promql.Expr {
 	return promql.Vector(metrics.RecordedSentence, append(same(subject...), promql.Re(metrics.LabelClue, a.ExplainedBy))...)
 }
 
-// IsExplainedBy reports whether a clue of this name, at this server, explains the alert at a server.
+// IsExplainedBy reports whether a clue found at one server (at) explains the alert at a server.
 func (a *Alert) IsExplainedBy(clue, at, server string) bool {
 	return a.ExplainedBy != "" && (at == server || !a.OfEngine) && regexp.MustCompile("^(?:"+a.ExplainedBy+")$").MatchString(clue)
 }
 
-// Asks returns the queries in the alert's text, which may match the alert's own labels.
+// Asks returns the queries in the alert's texts. They may match the alert's own labels.
 func (a *Alert) Asks() []promql.Expr {
 	var queries []promql.Expr
 	if a.Diagnosed {
@@ -115,7 +117,8 @@ func (a *Alert) Asks() []promql.Expr {
 	return queries
 }
 
-// Quiet means that an alert adds no information while Under fires with the same values of the labels in Equal.
+// Quiet mutes an alert while Under fires with the same values of the labels in Equal, because the alert then adds no
+// information.
 type Quiet struct {
 	Under *Alert
 	Equal []string
@@ -142,7 +145,7 @@ const (
 // Dashboard names a generated dashboard by its uid.
 type Dashboard string
 
-// Alerts open these dashboards.
+// These are the dashboards to which alerts link.
 const (
 	IncidentDashboard Dashboard = "llm-incident"
 	SLODashboard      Dashboard = "llm-slo"
@@ -152,8 +155,8 @@ const (
 	ExporterDashboard Dashboard = "llm-exporter"
 )
 
-// Interval is how often burn rates and causes are evaluated. It is also the step in which recorded five-minute rates
-// are summed over longer windows.
+// Interval is how often burn rates and causes are evaluated. It is also the time between the recorded five-minute rates
+// that longer windows add up.
 const Interval = time.Minute
 
 // MaxRules limits the rules of a group to Mimir's default limit.
@@ -169,17 +172,17 @@ const (
 	Global             // reads the sums that shards forward, for burn rates, budgets and pages
 )
 
-// Options choose between renderings of the same rules.
+// Options select variants of the rules.
 type Options struct {
 	// WindowPairs lists the windows of burn-rate alerts. Default: slo.DefaultWindowPairs.
 	WindowPairs []slo.WindowPair
 	// Tier names the part of a fleet.
 	Tier Tier
-	// Job is a regular expression that matches the job labels of the exporters' own scrapes. Fleets are distinguished by
-	// job. Default: DefaultJobs.
+	// Job is a regular expression that matches the job labels of the exporters' own scrapes. Each job is a fleet of its
+	// own. Default: DefaultJobs.
 	Job string
-	// ObjectiveLabels lists the labels of objectives, from the configuration, that alerts also have. A rule can join only
-	// labels whose names it contains. Default: DefaultObjectiveLabels.
+	// ObjectiveLabels lists the labels of objectives, from the configuration, that alerts also have. A rule must name
+	// each label that it joins. Default: DefaultObjectiveLabels.
 	ObjectiveLabels []string
 }
 

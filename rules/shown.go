@@ -1,6 +1,6 @@
 package rules
 
-// Shown names the test case (testdata/alerts) in which an alert fires for its intended reason.
+// Shown returns the name of the test case in testdata/alerts in which an alert fires for its intended reason.
 func Shown(alert string) string { return firesIn[alert] }
 
 var firesIn = map[string]string{

@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// These are label sets of the recorded levels.
+// These are the label sets of recorded series.
 var (
 	modelLabels    = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}
 	modelSLO       = metrics.ModelSLOLabels
@@ -20,17 +20,17 @@ var (
 	exporterSLO    = append([]string{metrics.LabelSLO}, exporterLabels...)
 )
 
-// These constants are how long rules remember a recorded value.
+// These constants limit how long rules use the last recorded value of a series that has ended.
 const (
-	// objectiveLookback covers objectives whose events are no longer counted. A restart of an exporter, or the end of an
-	// engine, thus does not end a page in the middle of an incident.
+	// objectiveLookback is for objectives whose events are no longer counted. A restart of an exporter, or the end of
+	// an engine, thus does not end a page in the middle of an incident.
 	objectiveLookback = 2 * time.Hour
 	infoLookback      = 15 * time.Minute
-	// budgetLookback covers budgets, because they are recorded once per RateWindow.
+	// budgetLookback is for budgets, which are recorded only once per RateWindow.
 	budgetLookback = 2 * time.Duration(RateWindow)
 )
 
-// source reads the events, objectives and burn rates that are recorded for its tier.
+// source builds the expressions that read events, objectives and burn rates in a tier of the fleet.
 type source struct{ tier Tier }
 
 func (o Options) source() source { return source{o.Tier} }
@@ -46,20 +46,22 @@ func (s source) events(f *metrics.Family, window slo.Duration) promql.Expr {
 		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), window.Std())))
 }
 
-// badEvents returns the increase of bad events. If only events are known, it returns 0, because an error series that
-// does not exist yet means that there were no errors.
+// badEvents returns the increase of bad events. If there are only events (all), it returns 0: a series of bad events
+// that does not exist yet means that no event was bad.
 func (s source) badEvents(window slo.Duration, all promql.Expr) promql.Expr {
 	return promql.Or(s.events(metrics.SLOBadEvents, window), promql.Mul(promql.Num(0), all))
 }
 
-// arrived returns the metrics endpoints of engines younger than ten minutes. It leaves out engines that are older than
-// their exporter, or than the configuration that names them. The time of their first values is unknown.
+// arrived returns the metrics endpoints of engines younger than ten minutes. It leaves out engines that started before
+// their exporter, or before the exporter's configuration was loaded, because it is unknown when their first events
+// happened.
 func arrived() promql.Expr {
 	older := promql.Lt(promql.Vector(metrics.EngineStartTime), promql.Vector(metrics.ConfigReloadTime), promql.On(asker...).ManyToOne())
 	return promql.Unless(younger(youth), older, promql.On(pageLabels...))
 }
 
-// youth limits the age of a new engine. Its first events count as recent, although no scrape saw them increase.
+// youth limits the age of a new engine. The events before its first scrape count as recent, although increase() does
+// not see them.
 const youth = 10 * minute
 
 // first returns the events that newly arrived engines had counted before Prometheus first saw these engines. increase()
@@ -71,19 +73,19 @@ func first(f *metrics.Family) promql.Expr {
 	return promql.Sum(modelSLO, once(f, promql.And(unseen, promql.Vector(metrics.RecordedArrived), promql.On(pageLabels...))))
 }
 
-// underMaintenance selects the objectives in a declared interval, as recorded.
+// underMaintenance selects the objectives in a declared interval of maintenance, as recorded.
 func underMaintenance() promql.Expr { return promql.Vector(metrics.RecordedMaintenance) }
 
-// maintained returns the objectives in a declared interval, until rates no longer include the interval. While an engine
-// of the model is gone with its exporter, the declared end counts.
+// maintained returns the objectives in a declared interval of maintenance, until the rates no longer include the
+// interval. If an engine of the model is gone with its exporter, the result lasts as long as that of silenced.
 func maintained() promql.Expr {
 	declared := promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), RateWindow.Std()+Interval))
 	before := promql.Over("last_over_time", promql.Vector(metrics.RecordedMaintenance), hour)
 	return promql.Or(declared, promql.And(before, promql.Vector(metrics.RecordedSilenced), promql.On(modelLabels...)))
 }
 
-// silenced returns the end of the time in which a declared interval explains alerts. The time lasts until rates no
-// longer include the interval. While the reader of the engines is gone, it lasts until the declared end.
+// silenced returns the declared end of maintenance while the maintenance explains alerts. This is the case until the
+// rates no longer include the interval. If the exporter that reads the engines is gone, the last declared end decides.
 func silenced(end, recorded *metrics.Family, by, reader []string) promql.Expr {
 	lasts := RateWindow.Std() + Interval
 	declared := promql.Max(by, promql.Over("max_over_time", promql.Vector(end), lasts))
@@ -93,7 +95,7 @@ func silenced(end, recorded *metrics.Family, by, reader []string) promql.Expr {
 	return promql.Or(declared, gone)
 }
 
-// Condition returns the alert's expression, with an exception for maintenance that explains the alert.
+// Condition returns the alert's expression, without the series that maintenance explains.
 func (a *Alert) Condition() promql.Expr {
 	has := promql.Labels(a.Expr)
 	switch {
@@ -107,8 +109,8 @@ func (a *Alert) Condition() promql.Expr {
 	return promql.Unless(a.Expr, promql.Vector(metrics.RecordedSilencedNode), promql.On(onNode...))
 }
 
-// leftOut returns the events that one minute of maintenance subtracts. This is a fifth of the five-minute increase,
-// because five minutes see each event.
+// leftOut returns the correction for the events of one minute of maintenance, as a negative number. This is a fifth of
+// the five-minute increase, because each event is in the increases of five minutes.
 func leftOut(f *metrics.Family) promql.Expr {
 	counted := promql.Sum(modelSLO, once(f, promql.Increase(promql.Vector(f), RateWindow.Std())))
 	return times(-Interval.Seconds()/RateWindow.Std().Seconds(), promql.And(counted, underMaintenance()))
@@ -121,9 +123,9 @@ func correctionOf(f *metrics.Family) *metrics.Family {
 	return metrics.RecordedEventCorrection
 }
 
-// answeredProbes returns the synthetic requests of one minute that were answered. They are subtracted from the events
-// of the engines' availability, because no user sent them. Latency objectives keep them, because only these objectives
-// count whether a probe was late.
+// answeredProbes returns, as a negative number, the synthetic requests of one minute that were answered. This
+// correction removes them from the events of the engines' availability, because no user sent them. Latency objectives
+// still count them, because it is unknown which of them were late.
 func (s source) answeredProbes() promql.Expr {
 	info := metrics.RecordedInfo
 	if s.tier == Shard {
@@ -176,17 +178,18 @@ func (s source) requests(window slo.Duration) promql.Expr {
 	return promql.Or(firstTokens(window), ended)
 }
 
-// firstTokens returns the requests of a window by their first tokens. It reads a histogram, because older exporters
-// lack the plain counter. After an upgrade, a count that is too low would delay pages.
+// firstTokens returns how many requests got their first token in a window. It reads a histogram, because older
+// exporters lack the plain counter, and a count that is too low after an upgrade would delay pages.
 func firstTokens(window slo.Duration) promql.Expr {
 	requests := promql.BucketsOf(metrics.TimeToFirstToken, promql.Re(metrics.LabelRole, ".*"), promql.Eq("le", "+Inf"))
 	return promql.Sum(modelRole, once(metrics.TimeToFirstToken, promql.Increase(requests, window.Std())))
 }
 
-// configured returns a gauge of the objective configuration for every model whose events are counted. Each exporter's gauge applies to the
-// events that this exporter counts, so teams may use the same name for different promises. If exporters of one model disagree during a
-// rollout, the largest value counts: the strictest target and the longest period. A gauge that has lost its exporter labels on the way
-// applies to its whole cluster. The result keeps the labels in more.
+// configured returns a value of the configured objectives, such as the target, for every model whose events are
+// counted. The value from an exporter applies to the events that this exporter counts, so teams may use the same name
+// for different objectives. If the exporters of one model disagree during a rollout, the largest value is used: the
+// strictest target and the longest period. A series without the labels of its exporter applies to its whole cluster.
+// The result keeps the labels in more.
 func (s source) configured(f *metrics.Family, more ...string) promql.Expr {
 	by := slices.Concat(modelSLO, more)
 	if s.tier == Global {
@@ -210,7 +213,7 @@ func saidBy(exporter []string, e promql.Expr, more ...string) promql.Expr {
 	return promql.Add(counts, said, promql.On(exporter...).ManyToOne(more...))
 }
 
-// remembered returns the last recorded value of an objective, for objectiveLookback after its last engine has gone.
+// remembered returns the last recorded value of an objective, until objectiveLookback after its last engine has gone.
 func remembered(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Vector(f, m...), objectiveLookback)
 }
@@ -235,8 +238,8 @@ func shardObjective(f *metrics.Family) *metrics.Family {
 // burning returns the objectives that burn faster than their budget allows, in a window of at most RawWindow.
 func (s source) burning(w slo.Duration) promql.Expr { return above(s.burnRate(w), 1) }
 
-// burnRate returns the burn rates of the objectives. Only the global tier records burn rates, so a shard computes its
-// own burn rates from its events.
+// burnRate returns the burn rates of the objectives. Shards do not record burn rates, so a shard computes them from its
+// own events.
 func (s source) burnRate(w slo.Duration) promql.Expr {
 	if s.tier != Shard {
 		return promql.Vector(burn(w))

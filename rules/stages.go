@@ -10,15 +10,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 )
 
-// stage is the time until vmalert has written a recorded value and a query can find it.
+// stage is the time after which a query certainly finds a value that vmalert has recorded.
 const stage = 5 * time.Second
 
-// Stages returns, by group, the stage of the interval at which each rule can be evaluated. First come the rules that
-// read no record of another rule. Then come the rules that read only records of these rules, and so on. A group's
-// records come before its alerts.
+// Stages returns, by group, the first stage at which each rule can be evaluated. In stage 0 are the rules that read no
+// record of another rule. In stage 1 are the rules that read only records of stage 0, and so on. A group's records come
+// before its alerts.
 //
 // Prometheus evaluates the rules of a group one after the other, and each rule finds the records of earlier rules.
-// vmalert writes a group's records later, so each rule that reads another rule's record would be one evaluation late.
+// vmalert writes a group's records only afterwards, so that each rule would read the record of another rule from the
+// previous evaluation.
 func Stages(groups []Group) map[string][]int {
 	stages := map[string][]int{}
 	recorded := map[string]int{} // stage of each record so far, by name; other records come from the evaluation before
@@ -37,8 +38,8 @@ func Stages(groups []Group) map[string][]int {
 	return stages
 }
 
-// after returns the first stage at which all records that the expressions read exist. A rule's own record, and records
-// of earlier minutes, exist before the first stage.
+// after returns the first stage at which all records that the expressions read exist. The rule's own record, and
+// records that are read with an offset, are from earlier evaluations, so no stage has to wait for them.
 func after(recorded map[string]int, itself string, all ...promql.Expr) (s int) {
 	for _, e := range all {
 		parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {

@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// These are the symptoms. Their expressions depend on the windows of the rendering: see burnAlerts.
+// These are the symptoms. Their expressions depend on the window pairs in Options: see burnAlerts.
 var (
 	FastBurn = &Alert{
 		Name:        "LLMErrorBudgetFastBurn",

@@ -44,8 +44,9 @@ func suspectGroups(opt Options) []Group {
 	return chunked("llm-suspects", Interval/2, records)
 }
 
-// strongest returns the strongest series of each suspect and how many others there are, as texts print them. The label unit holds the
-// text that follows the number. Each engine whose cache is stranded has a page of its own.
+// strongest returns the strongest series of each suspect, and in the label more the number of its other series. The
+// value and the label unit are as in inUnit. The suspects about stranded caches are all returned, because each such
+// engine has its own page.
 func strongest() promql.Expr {
 	perClue := append([]string{metrics.LabelClue}, modelLabels...)
 	others := promql.Ne(metrics.LabelClue, strandedCacheClue)
@@ -74,7 +75,8 @@ func inUnit(u Unit, e promql.Expr) promql.Expr {
 }
 
 // Worded returns the results of a clue's expression with words in the label "says". This includes results that are not
-// clear enough for a suspect. "1 times as long" becomes "as long". labels has the labels of the clue's rule.
+// clear enough for a suspect. "1 times as long" becomes "as long". labels are the labels of the rule that records the
+// clue.
 func Worded(e promql.Expr, labels map[string]string) promql.Expr {
 	for _, l := range []string{metrics.LabelUnit, metrics.LabelSays} {
 		e = labelled(e, l, labels[l])
@@ -119,10 +121,10 @@ func sentences(shown promql.Expr) promql.Expr {
 	return promql.Drop([]string{metrics.LabelUnit, metrics.LabelMore, value}, e)
 }
 
-// firstSuspects returns the first suspect that explains the burn of each objective. Several values of delays explain an
-// objective, and several suspects have the same value. Therefore, the first suspect of each value is found beforehand.
-// The place of a suspect in the order is a label, and PromQL reads a label as a number only if the label is the bound
-// of a bucket.
+// firstSuspects returns the first suspect that explains the burn of each objective. An objective is joined with
+// suspects by the label delays. It may match several values of this label, so the first suspect with each value is
+// selected before the join. The position of a suspect is also a label. PromQL can read a label as a number only if it
+// is the bound of a bucket, so histogram_quantile reads the position.
 func firstSuspects() promql.Expr {
 	all := promql.Vector(metrics.RecordedSentence)
 	place := promql.Call("histogram_quantile", promql.Num(1), promql.Or(
@@ -134,10 +136,10 @@ func firstSuspects() promql.Expr {
 			metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPU, metrics.LabelGPUUUID)))
 }
 
-// explained returns the values of delays with which a suspect explains the burn of an objective. If a gateway's
-// objective burns but the engines' objective does not, no delay or refusal in the engines explains the burn. A delay on
-// the way to a gateway shows only at gateways and in probes. Clues are about minutes. If nothing has burned for five
-// minutes, no clue explains a burn that only a longer window still contains.
+// explained returns, for each objective that burns, the values of the label delays with which a suspect explains the
+// burn. If a gateway's objective burns but the engines' objective does not, no delay or refusal in the engines explains
+// the burn. A delay on the way to a gateway shows only at gateways and in probes. Clues are about the last minutes, so
+// they do not explain a burn that ended more than five minutes ago and that only a longer window still shows.
 func explained() promql.Expr {
 	info := func(m ...*promql.Matcher) promql.Expr { // also after the engine is gone
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, m...), infoLookback)
@@ -178,9 +180,9 @@ const (
 	ticketWindow = slo.Duration(6 * hour)    // short window of the last pair, which opens tickets
 )
 
-// title describes what users feel of an alert's objective, compared with the promise. For a page, it adds the mean wait
-// if the wait is longer than promised. A ticket may be about bursts, so its title covers six hours. If an alert has no
-// objective, the title is empty.
+// title describes what users notice when an alert's objective burns, compared with the objective. For a page, it adds
+// the mean wait if the wait is longer than promised. A ticket may be about bursts, so its title describes the last six
+// hours. If an alert has no objective, the title is empty.
 func (s Style) title(a *Alert) string {
 	if !a.Diagnosed {
 		return ""
@@ -205,9 +207,9 @@ func (s Style) title(a *Alert) string {
 		`promise ` + percent(allowed) + `)`
 }
 
-// meanWait returns the mean wait over the same minutes as the share in a page, if the wait is longer than promised. The
-// mean counts only tokens that have arrived. Overdue tokens already count as bad events, so the mean may be below the
-// threshold.
+// meanWait returns the mean wait, if it is longer than promised, over the same minutes as the share of bad events in a
+// page. The mean covers only tokens that have arrived, while overdue tokens already count as bad events. Therefore, the
+// mean may be below the threshold during a burn.
 func meanWait(own []*promql.Matcher, shareNow, burnsNow promql.Expr) promql.Expr {
 	threshold := promql.Max(nil, promql.Vector(metrics.SLOThreshold,
 		append(same(metrics.LabelCluster, metrics.LabelSLO), promql.Eq(metrics.LabelKind, "requested"))...))
@@ -223,7 +225,8 @@ func meanWait(own []*promql.Matcher, shareNow, burnsNow promql.Expr) promql.Expr
 		threshold, promql.On())
 }
 
-// serves names a model on the alert's GPU or engine. If the title has room, it also states whether there are other models.
+// serves names a model on the alert's GPU or engine, and mentions whether there are others. It leaves out long names,
+// because the title has no room for them.
 func (s Style) serves(a *Alert) string {
 	has := promql.Labels(a.Expr)
 	var on promql.Expr
@@ -243,7 +246,8 @@ func (s Style) serves(a *Alert) string {
 		`{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}{{ if gt $n 1 }} and others{{ end }}: {{ end }}{{ end }}{{ end }}`
 }
 
-// reasons returns the end of an alert's summary. This is the fault of a replica, unless the fault is one setting.
+// reasons returns the end of an alert's summary: up to three reasons, unless the alert is about a single setting, which
+// the summary names itself.
 func (s Style) reasons(a *Alert) string {
 	if a.Reasons == nil {
 		return ""
@@ -252,7 +256,7 @@ func (s Style) reasons(a *Alert) string {
 		` }}{{ if lt $i 3 }}{{ with .Labels.reason }}{{ if $i }},{{ else }}:{{ end }} {{ reReplaceAll "_" " " . }}{{ end }}{{ end }}{{ end }}{{ end }}`
 }
 
-// promise returns the end of a summary about what users feel. It states how many requests may fail at most.
+// promise returns the end of a summary about failed requests: the share that may fail at most.
 func (s Style) promise(a *Alert) string {
 	if !a.Promised {
 		return ""
@@ -262,8 +266,8 @@ func (s Style) promise(a *Alert) string {
 	return `{{ with ` + queryTemplate(s.query(allowed)) + ` }} (at most {{ (first .).Value | humanizePercentage }} may fail){{ end }}`
 }
 
-// runbook returns the address of an alert's runbook. If the model has suspects, it is the runbook of the first suspect,
-// with the suspect's place.
+// runbook returns the address of an alert's runbook. For a diagnosed alert, it is the runbook of the first suspect, if
+// there is one, with labels of the suspect as parameters.
 func (s Style) runbook(a *Alert) string {
 	if !a.Diagnosed {
 		return s.Runbook(a.Name, runbookQuery(a)...)
@@ -288,8 +292,8 @@ func (s Style) runbook(a *Alert) string {
 		a.Name, queryTemplate(s.query(verdictQuery())), place.String()) + s.Runbook("{{$page}}", query...)
 }
 
-// asking divides the runbooks of clues with a label into two lists. The runbooks in ask have a placeholder for the label, and the others
-// have none.
+// asking returns the runbooks of the clues whose results have a label. The runbooks in ask have a placeholder for the
+// label, and those in others have none.
 func asking(label string) (ask, others []string) {
 	for _, c := range Clues() {
 		if !slices.Contains(promql.Labels(c.Query), label) || slices.Contains(slices.Concat(ask, others), c.Runbook) {
@@ -309,8 +313,8 @@ func asking(label string) (ask, others []string) {
 	return ask, others
 }
 
-// verdict renders where to look first in a page. It is the first suspect in order, with the suspect's first action. Without a suspect, it
-// is the text none.
+// verdict renders where to look first: the first suspect that the query returns, and its first action. Without a
+// suspect, it renders the text none.
 func verdict(query promql.Expr, s Style, none string) string {
 	first := "first ."
 	if slices.Contains(promql.Labels(query), metrics.LabelOrder) {
@@ -321,5 +325,5 @@ func verdict(query promql.Expr, s Style, none string) string {
 		queryTemplate(s.query(query)), first, none)
 }
 
-// order returns a position in a form that sorts alphabetically.
+// order formats a position so that positions sort alphabetically.
 func order(i int) string { return strconv.Itoa(10 + i) }

@@ -14,29 +14,29 @@ import (
 	"time"
 )
 
-// Series is a part of the answer to a query.
+// Series is one series in the result of a query.
 type Series struct {
 	Labels map[string]string
 	Value  float64
 }
 
-// Asker runs a PromQL query now, and returns at most a given number of series.
+// Asker runs a PromQL query for the present time, and returns at most a given number of series.
 type Asker func(ctx context.Context, query string, most int) ([]Series, error)
 
-// shown is how many series of an answer a runbook shows.
+// shown is the number of series that a runbook shows of a result.
 const shown = 20
 
 // queries matches the queries of a runbook.
 var queries = regexp.MustCompile("(?ms)^ *```promql\n(.*?)^ *```")
 
-// answer is the text below a query in a runbook.
+// answer is what a runbook shows below a query: a text, and the series of the result.
 type answer struct {
 	Says string   `json:"says"`
 	Rows []result `json:"rows"`
 }
 
-// result is a series of an answer. Fills leads to the same runbook with places filled in by its labels, which Names
-// lists.
+// result is a series of an answer. Fills is a link to the same runbook with placeholders filled in from the series'
+// labels. Names lists these labels.
 type result struct {
 	Value  string `json:"value"`
 	Labels string `json:"labels"`
@@ -44,8 +44,8 @@ type result struct {
 	Names  string `json:"names,omitempty"`
 }
 
-// serve answers the query with a given number in a runbook, counted from 0. A reader can only choose one of these
-// queries and fill in labels.
+// serve runs one query of a runbook. number is its position, counted from 0. A client can choose only among the
+// runbook's queries, and fill in labels.
 func (ask Asker) serve(w http.ResponseWriter, r *http.Request, page []byte, number string, known url.Values) {
 	all := queries.FindAllSubmatch(page, -1)
 	n, err := strconv.Atoi(number)

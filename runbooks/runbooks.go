@@ -1,7 +1,7 @@
-// Package runbooks has one runbook per alert, written for a person at three in the morning. Each runbook explains
-// the alert, how to check whether it is real, where to look, what to do, and how to see that it helped. Other
-// runbooks cover branches of a diagnosis that have no alert, and procedures that many runbooks use. All runbooks
-// are embedded, so the exporter that measured the problem can show them when nothing else answers.
+// Package runbooks has one runbook per alert, written for a person at three in the morning. Each runbook explains the
+// alert, how to check whether it is real, where to look, what to do, and how to see whether this helped. Other runbooks
+// cover branches of a diagnosis that have no alert, and procedures that many runbooks use. All runbooks are embedded,
+// so the exporter that measured the problem can show them when nothing else answers.
 package runbooks
 
 import (
@@ -67,15 +67,15 @@ func Question(page []byte) string {
 	return ""
 }
 
-// LeversOf returns the levers of a runbook.
+// LeversOf returns the section of a runbook about levers: the actions that help.
 func LeversOf(page []byte) string {
 	_, rest, _ := strings.Cut(string(page), "## Levers\n")
 	text, _, _ := strings.Cut(rest, "\n## ")
 	return strings.TrimSpace(text)
 }
 
-// Levers lists the levers of a runbook, as plain text for a terminal, with labels filled into the commands. A command
-// begins with "$ ".
+// Levers lists the levers of a runbook as plain text for a terminal. Commands are filled in with labels, and begin with
+// "$ ".
 func Levers(page []byte, labels map[string]string) []string {
 	text := strings.ReplaceAll(LeversOf(Fill(page, harmlessLabels(query(labels)))), "**", "")
 	text = namedLink.ReplaceAllStringFunc(text, func(link string) string {
@@ -97,7 +97,7 @@ func Levers(page []byte, labels map[string]string) []string {
 	return levers
 }
 
-// soonest matches the first sentence of the first lever of a runbook, with how soon it acts.
+// soonest matches how soon the first lever of a runbook acts, and its first sentence.
 var soonest = regexp.MustCompile(`(?m)^(?:\* )?\*\*([A-Z][^*]*)\*\*((?:[^.;\x60]|\.\S|\x60[^\x60]*\x60|\n)*)`)
 
 // FirstLever returns the first lever of a runbook and how soon it acts, as one sentence: "at once: cap output
@@ -116,7 +116,7 @@ func FirstLever(name string) string {
 	return strings.ToLower(text[:1]) + text[1:]
 }
 
-// Address leads from the exporter's root to a runbook, with labels for its commands.
+// Address returns the path of a runbook below the exporter's root, with labels for its commands as parameters.
 func Address(name string, labels map[string]string) string {
 	return strings.TrimSuffix("runbooks/"+name+"?"+harmlessLabels(query(labels)).Encode(), "?")
 }
@@ -137,11 +137,11 @@ var (
 
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table))
 
-// Opener is the address, in Prometheus or Grafana, at which a PromQL query opens: {query} stands for the query, {json}
-// for the query within a string of JSON. Empty: none.
+// Opener is the address that opens a PromQL query in Prometheus or Grafana. {query} stands for the query, and {json}
+// for the query within a JSON string. If empty, queries have no links.
 type Opener string
 
-// Check returns an error for an address that opens no query.
+// Check returns an error if the address cannot open a query.
 func (o Opener) Check() error {
 	address, err := url.Parse(o.of("up"))
 	if err != nil {
@@ -153,7 +153,7 @@ func (o Opener) Check() error {
 	return nil
 }
 
-// of returns the address of a query.
+// of returns the address that opens a query.
 func (o Opener) of(query string) string {
 	quoted, err := json.Marshal(query)
 	if err != nil {
@@ -163,13 +163,13 @@ func (o Opener) of(query string) string {
 		Replace(string(o))
 }
 
-// blocks writes blocks of code. Below a query it adds a link that opens the query, and space for the present result.
+// blocks renders blocks of code. Below a query, it adds a link that opens the query, and space for the present result.
 type blocks struct {
 	opens   Opener
 	answers bool
 }
 
-// RegisterFuncs makes goldmark write blocks of code with block.
+// RegisterFuncs makes goldmark render blocks of code with block.
 func (b blocks) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	r.Register(ast.KindFencedCodeBlock, b.block)
 }
@@ -196,11 +196,10 @@ func (b blocks) block(w util.BufWriter, source []byte, node ast.Node, entering b
 //go:embed page.js
 var script template.JS
 
-// Handler serves the runbooks as HTML under the path at which it is mounted, which must end in a slash and be
-// stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler("", nil))). Labels of the
-// alert in the query, as in ?namespace=prod&pod=chat-0, fill the placeholders in the commands. A query opens with
-// one click, and a block of code is copied with one click; with ask, the runbook shows the present result of each
-// query.
+// Handler serves the runbooks as HTML under the path at which it is mounted, which must end in a slash and be stripped:
+// http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler("", nil))). Labels of the alert in the
+// query, as in ?namespace=prod&pod=chat-0, fill the placeholders in the commands. One click opens a query or copies a
+// block of code. With ask, the runbook shows the present result of each query.
 func Handler(queries Opener, ask Asker) http.Handler {
 	html := goldmark.New(goldmark.WithExtensions(extension.Table),
 		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(blocks{queries, ask != nil}, 0))))
@@ -255,12 +254,13 @@ var Labels = map[string]string{
 var (
 	placeholder = regexp.MustCompile(`\$[A-Z_]+\b`)
 	pageLink    = regexp.MustCompile(`\]\((\w+\.md)\)`)
-	// harmless matches a value that a shell does not interpret, because otherwise a link to a page with commands could
-	// make a reader run other commands.
+	// harmless matches a value without characters that a shell interprets. Otherwise, a link to a runbook could put
+	// other commands into the commands that a reader copies.
 	harmless = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]*$`)
 )
 
-// longest is the maximum number of bytes of a value. If harmless counted them, it would need 230 kB of memory.
+// longest is the maximum number of bytes of a value. It is not part of harmless, because counting them would make the
+// compiled pattern need 230 kB.
 const longest = 253
 
 // harmlessLabels returns the labels of a query that fill in placeholders, without values that a shell would interpret.
@@ -274,7 +274,7 @@ func harmlessLabels(query url.Values) url.Values {
 	return known
 }
 
-// Fill replaces the placeholders in a runbook whose labels are known.
+// Fill replaces those placeholders in a runbook whose labels are known.
 func Fill(page []byte, known url.Values) []byte {
 	return placeholder.ReplaceAllFunc(page, func(name []byte) []byte {
 		value := known.Get(Labels[string(name[1:])])
@@ -285,11 +285,11 @@ func Fill(page []byte, known url.Values) []byte {
 	})
 }
 
-// kinds lists the headings of the index, each with the prefix of the names under it; a runbook is listed under the
-// first that fits.
+// kinds lists the headings of the index, each with a prefix. A runbook is listed under the first heading whose prefix
+// its name has.
 var kinds = []struct{ heading, prefix string }{{"Alerts", "LLM"}, {"Branches without an alert", "Branch"}, {"Procedures", ""}}
 
-// index returns a page that lists all runbooks by kind and by the question they answer.
+// index returns a page that lists all runbooks by kind, with the questions that they answer.
 func index() []byte {
 	var b strings.Builder
 	b.WriteString("# Runbooks\n\nIn the commands, `$NS`, `$POD`, `$SERVER`, `$MODEL` and `$NODE` are the labels namespace, pod, server, " +

@@ -18,7 +18,7 @@ import (
 )
 
 // Finding is one remark about a configuration. Fatal findings prevent the configuration from loading. Other findings
-// describe how the exporter will deviate from the configuration.
+// are warnings, for example that the exporter counts at another threshold.
 type Finding struct {
 	Objective string // empty if the finding does not concern a single objective
 	Field     string
@@ -27,7 +27,7 @@ type Finding struct {
 	Text string
 }
 
-// String returns the place, then the text.
+// String returns the place of the finding, followed by its text.
 func (f Finding) String() string {
 	if f.Objective == "" {
 		return f.Field + ": " + f.Text
@@ -35,13 +35,14 @@ func (f Finding) String() string {
 	return fmt.Sprintf("objective %q: %s: %s", f.Objective, f.Field, f.Text)
 }
 
-// CheckOptions describe the installation for which objectives are checked.
+// CheckOptions describes the installation for which objectives are checked.
 type CheckOptions struct {
 	// WindowPairs lists the window pairs of the alerts. Default: DefaultWindowPairs.
 	WindowPairs []WindowPair
 	// Retention is how long Prometheus keeps samples. 0 means unknown.
 	Retention Duration
-	// Runtimes limits advice about bucket bounds to the engines in use. Default: all runtimes whose histogram bounds are known.
+	// Runtimes lists the engines in use. Advice about bucket bounds is limited to them. Default: all runtimes whose
+	// histogram bounds are known.
 	Runtimes []metrics.Runtime
 }
 
@@ -85,7 +86,7 @@ func Fatal(findings []Finding) error {
 // step is the interval between recorded events.
 const step = 5 * minute
 
-// CheckWindowPairs examines window pairs without objectives, as given to the generator.
+// CheckWindowPairs checks window pairs that were given to the generator, without objectives.
 func CheckWindowPairs(pairs []WindowPair) error {
 	var errs []error
 	for i, p := range pairs {
@@ -171,7 +172,7 @@ func (c *checker) address(field, text string) {
 	}
 }
 
-// selector refuses an exclusion that leaves no engine to select.
+// selector refuses an empty exclusion, because it would exclude every engine.
 func (c *checker) selector(field string, s Selector) {
 	if s.Not != nil && s.Not.empty() {
 		c.fatal(field+".not", "is empty and excludes every engine: name what to leave out, such as model_name: [long-*]")
@@ -256,7 +257,7 @@ func (c *checker) period() bool {
 	return true
 }
 
-// pairs explains why a pair's factor was limited.
+// pairs reports each window pair whose factor is limited for the objective, and why.
 func (c *checker) pairs() {
 	one := big.NewRat(1, 1)
 	for _, p := range c.opt.WindowPairs {
@@ -280,7 +281,7 @@ func (c *checker) pairs() {
 	}
 }
 
-// grid reports which bound each runtime will use, if the threshold is not among its bounds.
+// grid reports at which bucket bound each runtime will count, if the threshold is not one of the runtime's bounds.
 func (c *checker) grid() {
 	if !c.o.Signal.Latency() {
 		return
@@ -323,7 +324,7 @@ func percent(r *big.Rat) string {
 	return decimalShort(new(big.Rat).Mul(r, big.NewRat(100, 1))) + "%"
 }
 
-// decimalShort rounds to three decimals, for people.
+// decimalShort formats a number with at most three decimals, for people.
 func decimalShort(r *big.Rat) string {
 	return strings.TrimSuffix(strings.TrimRight(r.FloatString(3), "0"), ".")
 }

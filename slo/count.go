@@ -7,7 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Reason explains why an objective counts nothing on an engine that it selects. A Reason is a label value.
+// Reason explains why an objective counts nothing, or a substitute, on an engine that it selects. A Reason is a label
+// value.
 type Reason string
 
 // The reasons.
@@ -27,8 +28,8 @@ func (r Reason) Counts() bool {
 	return r == Counted || r == MeanCounted || r == QueueCounted || r == ProbeCounted
 }
 
-// Snap returns the largest bound at or below a threshold in seconds. The buckets count exactly at this bound, and the
-// objective becomes only slightly stricter. ok is false if even the first bound is above the threshold.
+// Snap returns the largest bound at or below a threshold in seconds. At a bucket bound, events can be counted exactly,
+// and the objective becomes only slightly stricter. ok is false if even the first bound is above the threshold.
 func Snap(bounds []float64, threshold float64) (bound float64, ok bool) {
 	// An engine may print bounds with rounding errors, as in 0.1+0.2, so bounds are compared with a tolerance of one
 	// billionth.
@@ -64,8 +65,8 @@ func Judge(outcome metrics.Outcome) (event, bad bool) {
 	return false, false
 }
 
-// JudgeProbe reports whether a synthetic request with this outcome counts for availability, and whether it is bad. If
-// the probe's own configuration or rate limit caused a refusal, users are not affected.
+// JudgeProbe reports whether a synthetic request with this outcome counts for availability, and whether it is bad. A
+// refusal that is due to the probe's own configuration or rate limit does not count, because it does not affect users.
 func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
 	switch outcome {
 	case metrics.ProbeOK, metrics.ProbeWrongAnswer:
@@ -78,8 +79,9 @@ func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
 	return true, true
 }
 
-// Fits returns Snap's bound for a threshold in seconds. If the bound is close enough, the reason is Counted. If the bound is below half of
-// the threshold, good answers would count as bad, so Fits returns the reason why the objective is not counted.
+// Fits returns the bound of Snap, and whether it can replace a threshold in seconds. If so, the reason is Counted. If
+// the bound is below half of the threshold, or there is none, the objective is not counted, because good answers would
+// count as bad.
 func Fits(bounds []float64, threshold float64) (bound float64, reason Reason) {
 	bound, ok := Snap(bounds, threshold)
 	switch {
@@ -91,5 +93,5 @@ func Fits(bounds []float64, threshold float64) (bound float64, reason Reason) {
 	return bound, Counted
 }
 
-// FormatBound formats a bucket bound as in the threshold label.
+// FormatBound formats a bucket bound for the threshold label.
 func FormatBound(bound float64) string { return strconv.FormatFloat(bound, 'f', -1, 64) }

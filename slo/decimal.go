@@ -10,11 +10,11 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Ratio is a share between 0 and 1 in billionths. It is exact for every target that people write, so 99.9% never
-// becomes 0.9990000000000001 in a rule or in a text.
+// Ratio is a share between 0 and 1, in billionths. Every target that people write is exact, so 99.9% never becomes
+// 0.9990000000000001 in a rule or in a text.
 type Ratio int64
 
-// One is the share of all events, 1.
+// One is the ratio 1, the share of all events.
 const One Ratio = 1_000_000_000
 
 // ParseRatio reads "99.9%", "99.9" or "0.999". A number above 1 is a percentage.
@@ -123,7 +123,7 @@ func (d *Duration) UnmarshalYAML(decode func(any) error) error {
 	return decodeText(decode, ParseDuration, d)
 }
 
-// MarshalYAML writes the duration in the form of String.
+// MarshalYAML writes the duration as String formats it.
 func (d Duration) MarshalYAML() (any, error) { return d.String(), nil }
 
 // ParseSeverity reads the severity of an objective: page, ticket or none.
@@ -141,7 +141,7 @@ func (s *Severity) UnmarshalYAML(decode func(any) error) error {
 	return decodeText(decode, ParseSeverity, s)
 }
 
-// MarshalYAML writes the severity in the form of String.
+// MarshalYAML writes the severity as String formats it.
 func (s Severity) MarshalYAML() (any, error) { return s.String(), nil }
 
 func decodeText[T any](decode func(any) error, parse func(string) (T, error), to *T) error {

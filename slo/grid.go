@@ -18,8 +18,8 @@ var (
 // Probes stands for the exporter's own probes among the runtimes of Grids.
 const Probes metrics.Runtime = "probe"
 
-// Grids returns the default bucket bounds of engines with latency histograms, for advice during the check of a
-// configuration. The bounds in the engine's metrics have the last word, because users of some engines can set them.
+// Grids returns the default bucket bounds of engines with latency histograms, for advice when a configuration is
+// checked. Events are always counted at the bounds in the engine's metrics, because some engines let users set them.
 func Grids() map[metrics.Runtime]map[Signal][]float64 {
 	return map[metrics.Runtime]map[Signal][]float64{
 		metrics.VLLM:        gridVLLM,

@@ -13,9 +13,9 @@ type Maintenance struct {
 	To   Moment `yaml:"to"`
 	// Reason describes the work.
 	Reason string `yaml:"reason"`
-	// Select restricts the interval to some engines. If empty, it selects all engines.
+	// Select restricts the maintenance to some engines. If empty, it applies to all engines.
 	Select Selector `yaml:"select,omitempty"`
-	// Objectives restricts the interval to some objectives, by name. If empty, it selects all objectives.
+	// Objectives restricts the maintenance to some objectives, by name. If empty, it applies to all objectives.
 	Objectives []string `yaml:"objectives,omitempty"`
 }
 
@@ -25,7 +25,7 @@ const MaxMaintenance = 7 * Day
 // On reports whether the interval is in progress.
 func (m Maintenance) On(now time.Time) bool { return !now.Before(m.From.Time) && now.Before(m.To.Time) }
 
-// State returns coming, on or over.
+// State returns "coming", "on" or "over".
 func (m Maintenance) State(now time.Time) string {
 	switch {
 	case m.On(now):
@@ -53,7 +53,7 @@ func ParseMoment(text string) (Moment, error) {
 	return Moment{t}, nil
 }
 
-// String formats the moment as ParseMoment reads it.
+// String formats the moment in the form that ParseMoment reads.
 func (m Moment) String() string { return m.Format(time.RFC3339) }
 
 // UnmarshalYAML reads a moment from a string.
@@ -61,10 +61,10 @@ func (m *Moment) UnmarshalYAML(decode func(any) error) error {
 	return decodeText(decode, ParseMoment, m)
 }
 
-// MarshalYAML writes the moment in the form of String.
+// MarshalYAML writes the moment as String formats it.
 func (m Moment) MarshalYAML() (any, error) { return m.String(), nil }
 
-// CheckMaintenance examines intervals together with the objectives that they restrict.
+// CheckMaintenance checks intervals of maintenance against the objectives to which they may apply.
 func CheckMaintenance(intervals []Maintenance, objectives []Objective, now time.Time) []Finding {
 	c := checker{}
 	for i, m := range intervals {

@@ -12,7 +12,7 @@ import (
 type Shape struct {
 	// Keep is whole, reduced or drop. Default: whole.
 	Keep Keep `yaml:"keep,omitempty"`
-	// Bounds are bounds that "reduced" keeps in addition to the bounds of objectives.
+	// Bounds lists the bounds that "reduced" keeps in addition to the bounds that objectives use.
 	Bounds []float64 `yaml:"bounds,omitempty"`
 }
 
@@ -37,8 +37,8 @@ func (s Shape) Check() error {
 	return nil
 }
 
-// Keeps reports whether a bucket is exported. used has the bounds at which objectives on this metric count. A reduced
-// histogram keeps these bounds, so that queries over it agree with the counted events.
+// Keeps reports whether the bucket with this bound is exported. used lists the bounds at which objectives on this
+// metric count. A reduced histogram keeps these bounds, so that queries over it agree with the counted events.
 func (s Shape) Keeps(bound float64, used []float64) bool {
 	switch s.Keep {
 	case Drop:

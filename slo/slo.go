@@ -1,6 +1,6 @@
 // Package slo defines objectives as data: the target, the threshold and the period. It counts good and bad events on an
-// engine's own histogram buckets, and computes error budgets and burn rates. It imports only the vocabulary of this
-// project. The exporter, the rules, the drill and the docs thus compute with the same functions.
+// engine's own histogram buckets, and computes error budgets and burn rates. Of this project, it imports only package
+// metrics, so the exporter, the rules, the drill and the docs can all use its functions.
 package slo
 
 import (
@@ -61,8 +61,8 @@ func (s Signal) Family() *metrics.Family {
 	return nil
 }
 
-// ByProbe returns the signal that probes count if an engine cannot count this signal. The signals of probes return
-// themselves. If probes cannot measure the signal, ByProbe returns "".
+// ByProbe returns the signal of probes that replaces this signal if an engine cannot count it. For a signal of probes,
+// it returns the same signal. If probes cannot measure the signal, it returns "".
 func (s Signal) ByProbe() Signal {
 	switch s {
 	case TTFT, ProbeTTFT:
@@ -79,11 +79,11 @@ func (s Signal) ByProbe() Signal {
 // OfProbes reports whether only probes count the signal.
 func (s Signal) OfProbes() bool { return s != "" && s.ByProbe() == s }
 
-// Substitute returns the metric from which a signal is counted on an engine that lacks the signal's own metric. It also
-// returns the reason that names the substitute, or nil if there is no substitute. The mean per request replaces the
-// time between tokens. Its events are requests, because a request that is slow on average is slow for the user. If an
-// engine never reports the time to the first token, the wait in the queue replaces it. A request that waits too long
-// before its first step gets its first token even later.
+// Substitute returns the metric from which a signal is counted on an engine that lacks the signal's own metric, and the
+// reason that names this substitute. Without a substitute, the metric is nil. The mean time per token of a request
+// replaces the time between tokens. The events are then requests, because a request that is slow on average is slow for
+// the user. The time in the queue replaces the time to the first token, because a request that waits too long before
+// its first step gets its first token even later.
 func (s Signal) Substitute() (*metrics.Family, Reason) {
 	switch s {
 	case ITL:
@@ -113,18 +113,18 @@ type Objective struct {
 	Target Ratio `yaml:"target"`
 	// Period sets the time over which the target must hold, one of Periods. Default: 30d.
 	Period Duration `yaml:"period,omitempty"`
-	// MayBeAbsent allows the models of the objective to have no engine. Otherwise, an alert pages if a model loses its
-	// last engine within an hour of a request.
+	// MayBeAbsent allows the models of the objective to have no engine. Without it, an alert pages if a model loses its
+	// last engine within an hour after a request.
 	MayBeAbsent bool `yaml:"may_be_absent,omitempty"`
 	// Select restricts the objective to some engines. If empty, it selects all engines.
 	Select Selector `yaml:"select,omitempty"`
-	// CountAborts makes requests that the client gave up count as bad for availability.
+	// CountAborts is for availability. It makes requests that the client gave up count as bad.
 	CountAborts bool `yaml:"count_aborts,omitempty"`
-	// Severity is the highest severity of the alerts on a burning budget. With Page, the default, the fast windows page.
-	// With Ticket, they open tickets instead. With None, nothing alerts.
+	// Severity is the highest severity of the alerts on a burning budget. With Page, the default, the fast windows
+	// page. With Ticket, the fast windows open tickets instead. With None, no alert fires.
 	Severity Severity `yaml:"severity,omitempty"`
-	// Labels are labels that users define, such as team. The objective's series have them, and so do alerts whose rules
-	// list their names.
+	// Labels are labels that users define, such as team. They are added to the objective's series, and to the alerts of
+	// rules that were rendered with their names.
 	Labels map[string]string `yaml:"labels,omitempty"`
 	// Runbook and Dashboard are the user's own addresses, which alerts show in addition to the generated ones.
 	Runbook   string `yaml:"runbook,omitempty"`
@@ -133,12 +133,12 @@ type Objective struct {
 	Total *Counters `yaml:"total,omitempty"`
 	Good  *Counters `yaml:"good,omitempty"`
 	Bad   *Counters `yaml:"bad,omitempty"`
-	// Default marks an objective of Defaults that the user did not declare.
+	// Default marks an objective that comes from Defaults, and not from the user.
 	Default bool `yaml:"-"`
 }
 
-// Periods returns the periods for which the generated rules keep a budget. A fixed list keeps the number of rules
-// constant.
+// Periods returns the periods for which the generated rules record a budget. The list is fixed, so that the number of
+// rules is constant.
 func Periods() []Duration {
 	return []Duration{7 * Day, 14 * Day, 28 * Day, 30 * Day, 60 * Day, 90 * Day}
 }
@@ -146,8 +146,8 @@ func Periods() []Duration {
 // DefaultPeriod applies to an objective that names no period.
 const DefaultPeriod = 30 * Day
 
-// Defaults returns the objectives that apply if none are configured. The severe objectives cover the few requests that
-// a target of 99% ignores. Without them, one in a hundred requests might wait a minute.
+// Defaults returns the objectives that apply if none are configured. The severe objectives cover the 1% of requests
+// that the target of 99% ignores, which might otherwise wait for a minute.
 func Defaults() []Objective {
 	return []Objective{
 		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod, Default: true},
@@ -207,7 +207,8 @@ func (o Objective) Miss() string {
 	return "events of " + o.Name + " are bad"
 }
 
-// Words returns the name of an objective for graphs. It replaces only the names of the default latency objectives.
+// Words returns an objective's name as it appears in graphs, such as "severe TTFT". Only the names of the default
+// latency objectives are replaced.
 func Words(name string) string {
 	if base, severe := strings.CutSuffix(name, "_severe"); base == string(TTFT) || base == string(ITL) {
 		if severe {
@@ -221,7 +222,7 @@ func Words(name string) string {
 // Budget returns the share of events that may be bad.
 func (o Objective) Budget() Ratio { return One - o.Target }
 
-// Engine describes an engine to a selector.
+// Engine has the properties of an engine by which a Selector selects.
 type Engine struct {
 	Runtime   metrics.Runtime
 	Model     string
@@ -229,8 +230,8 @@ type Engine struct {
 	Role      string
 }
 
-// Selector restricts an objective. All fields must match. For each field, one matching value is sufficient. "*" in a
-// value stands for any characters.
+// Selector selects engines. All of its fields must match. A field matches if one of its values matches or if it is
+// empty. "*" in a value stands for any characters.
 type Selector struct {
 	Model     []string          `yaml:"model_name,omitempty"`
 	Namespace []string          `yaml:"namespace,omitempty"`
@@ -269,12 +270,12 @@ func (s Selector) String() string {
 	return cmp.Or(strings.Join(parts, ", "), "all")
 }
 
-// empty reports whether the selector has no condition, and therefore selects everything.
+// empty reports whether the selector has no condition. It then selects every engine.
 func (s Selector) empty() bool {
 	return len(s.Model)+len(s.Namespace)+len(s.Runtime)+len(s.Role) == 0 && s.Not == nil
 }
 
-// admits reports whether the selector can select an engine of a runtime.
+// admits reports whether the selector may select some engine of a runtime.
 func (s Selector) admits(r metrics.Runtime) bool {
 	return (Selector{Runtime: s.Runtime}).Matches(Engine{Runtime: r}) && (s.Not == nil || !s.Not.covers(r))
 }
@@ -301,7 +302,7 @@ type Counters struct {
 	Match  map[string][]string `yaml:"match,omitempty"`
 }
 
-// Selects reports whether a series counts. label returns the value of one of the series' labels.
+// Selects reports whether the counters include a series of f. label returns the value of a label of the series.
 func (c Counters) Selects(f *metrics.Family, label func(name string) string) bool {
 	if f.Name != c.Metric {
 		return false
@@ -317,7 +318,7 @@ func (c Counters) Selects(f *metrics.Family, label func(name string) string) boo
 func ratio(text string) Ratio       { return must(ParseRatio(text)) }
 func duration(text string) Duration { return must(ParseDuration(text)) }
 
-// must panics if there is an error. It is only for constants of this package.
+// must returns v, and panics if there is an error. It is only for constants of this package.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -22,8 +22,8 @@ func (s Severity) String() string {
 	return [...]string{"", "page", "ticket", "info", "none"}[s]
 }
 
-// WindowPair is a long and a short window. An alert fires after the pair's share of the budget has burnt in the long
-// window. The short window ends the alert soon after the burn stops.
+// WindowPair is a long and a short window. An alert fires if the long window has burnt the pair's share of the budget
+// (Spend) and the short window also burns too fast. Therefore, the alert ends soon after the burn.
 type WindowPair struct {
 	Long, Short Duration
 	Spend       Ratio
@@ -59,35 +59,38 @@ const MaxBadShare = One / 2
 // slow request to a quiet model never pages.
 const MinBadEvents = 5
 
-// NowWindow is a window that shows the present burn if it has at least MinBad bad requests.
+// NowWindow is a window for the present burn rate. It is used if it has at least MinBad bad requests.
 type NowWindow struct {
 	Length Duration
 	MinBad float64
 }
 
-// NowWindows lists the windows that show the present burn. The shortest comes first. A window shorter than two scrapes
-// shows nothing. If even the longest window has fewer than MinBad bad requests, it is unknown when a burn began.
+// NowWindows lists the windows for the present burn rate. The shortest comes first. A window that is shorter than two
+// scrapes has no result. If even the longest window has fewer than MinBad bad requests, it is unknown when a burn
+// began.
 var NowWindows = []NowWindow{{Duration(time.Minute), 10}, {Duration(2 * time.Minute), 10}, {Duration(5 * time.Minute), 3}}
 
-// LeastSpend is the part of a pair's spend, at a model's usual traffic, that must be spent before the pair alerts. After a start from zero,
-// twenty slow requests may be all the traffic, but they spend almost nothing of a month's budget.
+// LeastSpend guards against low traffic. Before a pair alerts, the bad events must be at least this part of the pair's
+// spend at the model's usual traffic. After a start from zero, twenty slow requests may be all the traffic, but they
+// spend almost nothing of a month's budget.
 const LeastSpend = 0.1
 
-// WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window. Until then, the long window has no
-// more events than the short window, and a few requests that waited for the compilation of kernels may be a fifth of all requests. With a
-// model's usual traffic, a real outage spends this part within a minute. In the first hour of a model or of an objective, the usual traffic
-// is unknown. WakeSpend then also applies, with the traffic so far.
+// WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window. Until then, both
+// windows have the same events, and a few requests that waited for the compilation of kernels may be a fifth of all
+// requests. A real outage at the usual traffic spends this larger part within a minute. WakeSpend also applies in the
+// first hour of a model or of an objective. The usual traffic is then unknown, so the traffic so far replaces it.
 const WakeSpend = 0.5
 
-// StayShare is the part of the slowest pair's threshold above which a firing alert continues. Near a threshold, a short
-// window may by chance have half as many bad events as the next short window.
+// StayShare is the part of the slowest pair's threshold above which a firing alert continues. Even in a steady burn,
+// one short window may by chance have half as many bad events as the next.
 const StayShare = 0.5
 
-// These constants define a sustained burn. It applies to objectives that nearly all events must meet, with a budget below SustainedBudget.
-// It pages although the long window is still full of good events, for example from before throughput collapsed. The short window of five
-// minutes burns at SustainedFactor times the pair's threshold. With a target of 99.9% over 30 days, this means that 4.3% of events are bad.
-// SustainedFor ago, the rate of bad events was already more than SustainedPart of the present rate. More than SustainedPart of the bad
-// events came in the last SustainedNow. So a stall of a minute that is over does not page.
+// These constants define a sustained burn, which pages although the long window is still full of good events, for
+// example from before throughput collapsed. A sustained burn is possible only for objectives with a budget below
+// SustainedBudget. The short window of five minutes must burn faster than SustainedFactor times the pair's threshold.
+// With a target of 99.9% over 30 days, this means that 4.3% of events are bad. In addition, the rate of bad events was
+// already more than SustainedPart of the present rate SustainedFor ago, and more than SustainedPart of the bad events
+// came in the last SustainedNow. Therefore, a stall of a minute that is over does not page.
 const (
 	SustainedBudget = One / 500
 	SustainedFactor = 3
@@ -96,11 +99,11 @@ const (
 	SustainedNow    = 2 * time.Minute
 )
 
-// FewBadEvents is a number of bad events in the long window. With fewer bad events, an alert continues even if the
-// short window has none, because rare events have gaps of that length.
+// FewBadEvents is the number of bad events in the long window below which bad events are rare. An alert then continues
+// even if the short window has none, because rare events have gaps of that length.
 const FewBadEvents = 20
 
-// Unit returns the period in seconds for which SpendFactor is 1.
+// Unit returns the length of the period, in seconds, for which SpendFactor would be 1.
 func (p WindowPair) Unit() float64 {
 	f, _ := new(big.Rat).Quo(p.Long.rat(), p.Spend.Rat()).Float64()
 	return f
@@ -136,15 +139,16 @@ func (p WindowPair) Spent(o Objective) *big.Rat {
 	return s.Quo(s, o.Period.rat())
 }
 
-// Sustains reports whether a sustained burn in the short window is sufficient for the pair: see SustainedFactor.
+// Sustains reports whether the pair also fires for a sustained burn: see SustainedFactor.
 func (p WindowPair) Sustains() bool { return p.Short == 5*minute }
 
-// sustains reports whether a sustained burn is sufficient for an objective.
+// sustains reports whether the pair also fires for a sustained burn of this objective.
 func (p WindowPair) sustains(o Objective) bool {
 	return p.Sustains() && o.Target > One-SustainedBudget
 }
 
-// Holds reports whether the pair's condition is met. count counts the events in a window that ended some time ago.
+// Holds reports whether the pair's condition is met. count returns the bad events and all events in a window that ended
+// some time ago.
 func (p WindowPair) Holds(o Objective, count func(ago, window time.Duration) (bad, events float64)) bool {
 	limit, _ := p.Threshold(o).Float64()
 	bad, all := count(0, p.Long.Std())
@@ -158,15 +162,15 @@ func (p WindowPair) Holds(o Objective, count func(ago, window time.Duration) (ba
 	return bad >= MinBadEvents && long && now > limit*recent
 }
 
-// Load describes a constant incident, by the share of bad events and by the traffic. The guard against low traffic
-// counts requests per second, even if the events are tokens.
+// Load describes a constant incident: the share of bad events, and the traffic. The traffic is in requests even if the
+// events are tokens, because the guard against low traffic counts requests.
 type Load struct {
 	BadShare          float64
 	RequestsPerSecond float64
 }
 
-// Detection returns the time from the start of an incident until the pair's condition is first met. The history before
-// is clean, with the same traffic. fires is false if the condition is never met.
+// Detection returns the time from the start of an incident until the pair's condition is first met, if no event was bad
+// before, at the same traffic. fires is false if the condition is never met.
 func (p WindowPair) Detection(o Objective, l Load) (d time.Duration, fires bool) {
 	threshold, _ := p.Threshold(o).Float64()
 	if l.BadShare <= threshold || l.RequestsPerSecond <= 0 {

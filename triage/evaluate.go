@@ -21,8 +21,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Past answers queries about the past, because two readings do not contain the past. The answers come from a Prometheus that has recorded
-// the node.
+// Past runs a query in a Prometheus that has recorded the node, because the two readings do not contain the past.
 type Past func(ctx context.Context, query string, at time.Time) (engine.Vector, error)
 
 // PastError reports that the past could not be queried.
@@ -34,12 +33,12 @@ func (e *PastError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *PastError) Unwrap() error { return e.Err }
 
-// present is a range of time. If a rule looks back no further, the two readings are sufficient. A rule that looks back
-// further compares with the past, which only a Prometheus has.
+// present is how far a rule may look back if two readings are to be sufficient. A rule that looks back further compares
+// with the past, which only a Prometheus has.
 const present = 15 * time.Minute
 
-// queries returns Prometheus' query engine. The first query creates it. A query may read far more samples than the
-// number of a node's series.
+// queries returns Prometheus' query engine, which is created at the first call. The limit of samples is high, because a
+// query may read each series of a node many times.
 var queries = sync.OnceValue(func() *engine.Engine {
 	return engine.NewEngine(engine.EngineOpts{
 		MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
@@ -90,10 +89,10 @@ func (e *evaluation) record(records []rules.Record) error {
 	return nil
 }
 
-// recorded returns the result of a recording rule. If the rule reads only the past, the result comes from a Prometheus.
-// If this Prometheus has not recorded the result, it may still have the series that the rule reads. If suspects, facts
-// about requests, or requests without a first token give no result, the result also comes from the Prometheus, because
-// they need more requests than arrived between the readings.
+// recorded returns the result of a recording rule. If the rule reads only the past, the result is what the Prometheus
+// has recorded. If it has recorded nothing, the rule is evaluated, because the Prometheus may still have the series
+// that the rule reads. If a suspect, a fact about requests, or the share of requests without a first token has no
+// result, the recorded result is also used, because the rule may need more requests than arrived between the readings.
 func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	recorded := func() (engine.Vector, error) {
 		m := make([]*labels.Matcher, 0, len(r.Labels))
@@ -117,7 +116,8 @@ func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	return result, err
 }
 
-// perRequest names the facts about requests that got a token. If no such request came between the readings, Prometheus has the facts.
+// perRequest names the facts about requests that got a token. If no such request came between the readings, the facts
+// come from the Prometheus.
 var perRequest = []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "token_time"}
 
 // ask queries the Prometheus.
@@ -133,7 +133,7 @@ func (e *evaluation) ask(query string) (engine.Vector, error) {
 	return answer, nil
 }
 
-// query evaluates an expression of the rules at the time of the second reading.
+// query evaluates an expression at the time of the second reading.
 func (e *evaluation) query(x promql.Expr) (engine.Vector, error) {
 	text := x.String()
 	if known, ok := e.results[text]; ok {
@@ -168,11 +168,11 @@ func (e *evaluation) execute(query string) (engine.Vector, error) {
 	return slices.Clone(v), err
 }
 
-// squeeze makes an expression read the two readings. Each window becomes the time between the readings, and each short
-// offset points to the first reading. Windows exclude their start, so one more millisecond includes both readings. The
-// past rate of a counter becomes its mean rate before the first reading, if that time is long enough for a fair
-// comparison. A low quantile over a window becomes the smaller of the two values, because a quantile would lie between
-// the values.
+// squeeze rewrites an expression so that it reads the two readings. Each window becomes the time between the readings
+// plus a millisecond, because windows exclude their start. Each short offset points to the first reading. The rate of a
+// counter in the past becomes its mean rate before the first reading, if that time is long enough for a fair
+// comparison. A low quantile over a window becomes the smaller of the two values, because a quantile would be between
+// them.
 func (e *evaluation) squeeze(x promql.Expr) {
 	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
 		switch n := n.(type) {
@@ -204,17 +204,17 @@ func (e *evaluation) squeeze(x promql.Expr) {
 	})
 }
 
-// These are the minimum requirements for an engine's lifetime to represent the past: thirty minutes, ten times the time
-// between the readings, a hundred requests, and as many requests before the given time (see aged) as arrived after it.
+// These are minimum requirements for an engine's lifetime to represent the past: see aged.
 const (
 	longLife     = 30 * time.Minute
 	fairRequests = 100
 )
 
-// lifetime is the prefix of families that have only the series of aged metrics endpoints.
+// lifetime is the prefix of the families that ofLifetimes creates. They have only the series of aged metrics endpoints.
 const lifetime = "triage_lifetime_"
 
-// ofLifetimes makes a selector read mean rates since engines started, if an engine's lifetime represents the past.
+// ofLifetimes makes a selector read the mean rates since the engines started, of the engines whose lifetime represents
+// the past.
 func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
 	name, ages := lifetime+s.Name, e.aged
 	if e.ratio {
@@ -243,7 +243,7 @@ func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
 	s.LabelMatchers = append(s.LabelMatchers, promql.Eq(model.MetricNameLabel, name))
 }
 
-// computed returns the uncached prompt tokens since the engines started.
+// computed returns series of the uncached prompt tokens since the engines started.
 func (m memory) computed() map[uint64]*series {
 	all := make(map[uint64]*series)
 	for h, prompts := range m[metrics.PromptTokens.Name] {
@@ -276,9 +276,11 @@ func page(l labels.Labels) string {
 	return b.String()
 }
 
-// aged returns the age of the engine at each metrics endpoint, if the engine's lifetime represents the past. By the given time, the engine
-// must have run long enough, and must have served more requests than have arrived since. served has 1 for each such endpoint. If an engine
-// does not report its start, served has 1 if the engine had served ten times as many requests, because values per request need no age.
+// aged returns the age of the engine at each metrics endpoint, if the engine's lifetime represents the past. By the
+// given time, the engine must have run for thirty minutes and for ten times the time between the readings. It must have
+// served a hundred requests, and as many as since then. served is 1 for each such endpoint. Values per request do not
+// need the age. Therefore, served is also 1 for an engine that does not report its start, if it had served ten times as
+// many requests as since then.
 func (m memory) aged(at time.Time, elapsed time.Duration) (aged, served map[string]float64) {
 	aged, served = map[string]float64{}, map[string]float64{}
 	before, since := map[string]float64{}, map[string]float64{}
@@ -314,8 +316,8 @@ func (m memory) aged(at time.Time, elapsed time.Duration) (aged, served map[stri
 	return aged, served
 }
 
-// consult adds a Prometheus' answer to an expression. It finds the largest parts that read only the past, and makes the
-// answer the first alternative of each part.
+// consult adds results from the Prometheus to an expression. It queries the Prometheus for the largest parts of the
+// expression that read only the past, and replaces each part by "result or part".
 func (e *evaluation) consult(x promql.Expr) (promql.Expr, error) {
 	if e.past == nil {
 		return x, nil
@@ -385,7 +387,7 @@ func ofThePast(x promql.Expr) bool {
 	return some && all
 }
 
-// needed returns the records that the expressions read, directly or through other records. Their order is kept.
+// needed returns the records that the expressions read, directly or through other records, in their original order.
 func needed(records []rules.Record, by ...promql.Expr) []rules.Record {
 	read := map[string]bool{}
 	reads := func(x promql.Expr) {

@@ -18,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// These constants define the evidence that a model is healthy.
+// These constants define how much evidence proves that a model is healthy.
 const (
 	enoughRequests = 10              // requests between the readings; among fewer, by chance none may fail even if a third usually fail
 	muchOf         = 1. / 3          // largest share of ended requests whose outcome does not show health
@@ -31,7 +31,7 @@ var answered = promql.Re(metrics.LabelOutcome, strings.Join([]string{
 	string(metrics.OutcomeRepetition), string(metrics.OutcomeSuccess),
 }, "|"))
 
-// traffic counts the outcomes of a model's requests between the readings.
+// traffic has the numbers of a model's requests between the readings.
 type traffic struct {
 	first  float64 // first tokens at the engines
 	probes float64 // synthetic requests that ended
@@ -40,8 +40,8 @@ type traffic struct {
 	ended, passed map[metrics.Outcome]float64
 }
 
-// enough is the number of requests that is sufficient to judge the length of prompts and answers, and the cached share
-// of prompts.
+// enough is the smallest number of requests from which the lengths of prompts and answers, and the cached share of
+// prompts, can be judged.
 const enough = 8
 
 // requests returns how many requests began or ended at the engines.
@@ -53,7 +53,7 @@ func (t traffic) requests() float64 {
 	return max(t.first, ended)
 }
 
-// sum adds up a value of the model by the values of a label. Without a label, the sum is under "".
+// sum adds up the results of an expression by the values of a label. Without a label, the key of the sum is "".
 func (j *judge) sum(x promql.Expr, by ...string) (map[metrics.Outcome]float64, error) {
 	found, err := j.query(promql.Sum(by, x))
 	all := map[metrics.Outcome]float64{}
@@ -87,7 +87,8 @@ func (j *judge) traffic(m subject) (t traffic, err error) {
 	return t, err
 }
 
-// served returns how many requests began or ended well at the engines. If no engine is read, it counts at the gateways.
+// served returns how many requests got a first token or ended well at the engines. If no engine is read, it returns how
+// many ended well at the gateways.
 func (t traffic) served() float64 {
 	good := func(ended map[metrics.Outcome]float64) (n float64) {
 		for outcome, count := range ended {
@@ -103,7 +104,7 @@ func (t traffic) served() float64 {
 	return max(t.first, good(t.ended))
 }
 
-// came returns how many requests arrived, according to any metric.
+// came returns how many requests arrived, according to the metric with the largest number.
 func (t traffic) came() float64 {
 	n := 0.
 	for _, ended := range []map[metrics.Outcome]float64{t.ended, t.passed} {
@@ -116,7 +117,7 @@ func (t traffic) came() float64 {
 	return max(n, t.first)
 }
 
-// oddly describes outcomes that do not show health.
+// oddly describes outcomes that prove nothing about health.
 var oddly = map[metrics.Outcome]string{
 	metrics.OutcomeAbort:    "were given up by their clients",
 	metrics.OutcomeInvalid:  "were refused as invalid",
@@ -124,7 +125,7 @@ var oddly = map[metrics.Outcome]string{
 	metrics.OutcomeUnknown:  "ended with an unknown outcome",
 }
 
-// odd describes the outcomes that do not show health, if there are too many of them.
+// odd describes the outcomes that prove nothing about health, if too large a share of the requests has them.
 func (t traffic) odd() (lines []string) {
 	for _, at := range []struct {
 		where string
@@ -144,7 +145,7 @@ func (t traffic) odd() (lines []string) {
 	return lines
 }
 
-// dueRequests is how many requests usually arrive in the shortest silence that is not chance.
+// dueRequests is how many requests would usually have arrived in the shortest silence that is not due to chance.
 const dueRequests = 10
 
 // doubts explains why the health of a model is uncertain, although no objective burns.
@@ -179,9 +180,9 @@ func (j *judge) doubts(m subject, t traffic) ([]string, error) {
 	return lines, err
 }
 
-// silence reports that no request has arrived for longer than chance explains. It needs a Prometheus that has recorded
-// the usual rate. Clients that have finished cannot be distinguished from a broken path, or from engines that hang
-// before they count a request.
+// silence describes that no request has arrived for longer than chance explains. It returns "" without a Prometheus
+// that has recorded the usual rate. The text names several causes, because clients that have finished look the same as
+// a broken path, or engines that hang before they count a request.
 func (j *judge) silence(m subject) (string, error) {
 	silent, err := j.query(promql.Sub(promql.Call("time"), promql.Max(nil, promql.Vector(metrics.EngineLastProgress, m.matchers()...))))
 	if err != nil || len(silent) == 0 {
@@ -227,10 +228,10 @@ func (j *judge) health(m subject, v *Verdict, t traffic, burns []burn, all []Sus
 	return nil
 }
 
-// silence matches the reasons for which a metrics endpoint counts as silent. Its server does not answer, or fails.
+// silence matches the reasons of a metrics endpoint that count as silent: its server does not answer, or fails.
 var silence = regexp.MustCompile(`^(unreachable|connection_closed|timeout|truncated|http_5..)$`)
 
-// blocked names the gateways that have workers but may send requests to no worker.
+// blocked adds a symptom for the gateways that have workers but may not send requests to any of them.
 func (j *judge) blocked(m subject, v *Verdict) error {
 	by := append([]string{metrics.LabelModel, metrics.LabelRole, metrics.LabelRoute}, metrics.PageLabels...)
 	none, err := j.query(promql.Equal(promql.Sum(by, promql.Vector(metrics.GatewayWorkers, promql.Eq(metrics.LabelReason, ""))),
@@ -274,9 +275,9 @@ func (j *judge) workerless(of labels.Labels) bool {
 	return false
 }
 
-// silent names the metrics endpoints of a model that cannot be read, and the reasons. For engines and gateways without
-// a model's name, dead reports whether this proves that they serve nobody: no endpoint answers, and no engine gives a
-// first token.
+// silent names the metrics endpoints of a model that cannot be read, and the reasons. For engines and gateways that do
+// not report their model, dead reports whether they certainly serve nobody, because no endpoint answers and no engine
+// gives a first token.
 func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 	why := append([]string{metrics.LabelReason}, metrics.PageLabels...)
 	found, err := j.query(promql.Equal(promql.Max(why, promql.Vector(metrics.EngineUp)), promql.Num(0)))
@@ -324,10 +325,10 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 	return lines, len(others) == 0, err
 }
 
-// confidence is high if the verdict would nearly always be right. Then the suspect measures the fault itself, or users'
-// requests suffered, and no other branch has an equally clear clue. Otherwise, the second result names that branch and
-// the value that distinguishes the two. An engine's fault may come from a release, and an engine may be gone because of
-// its GPU, although no value shows this. Without the past, it is unknown why requests wait.
+// confidence is high if the verdict would nearly always be right: the suspect measures the fault itself, or users'
+// requests suffered and no other branch has an equally clear clue. If it is low, the second result may name another
+// branch, and the value that distinguishes the two. An engine's fault may come from a release, and an engine may be
+// gone because of its GPU, although no value shows this. Without the past, it is unknown why requests wait.
 func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, or string) {
 	first := all[0]
 	instead := func(b rules.Branch) string {
@@ -357,11 +358,11 @@ func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, 
 	return "low", ""
 }
 
-// isClue reports whether a suspect only hints at a branch. Other suspects measure the fault itself.
+// isClue reports whether a suspect only points to a branch. All other suspects measure the fault itself.
 func (s Suspect) isClue() bool { return !s.harms && s.Branch != rules.Hardware }
 
-// rival returns the first branch that is as suspicious as the first suspect's branch and that some value distinguishes
-// from other branches (see apart). The result is empty without such a branch.
+// rival returns the branch of the first other suspect that is as clear as the first suspect, if some value
+// distinguishes this branch (see apart). Without such a branch, it returns "".
 func (j *judge) rival(first Suspect, others []Suspect) rules.Branch {
 	compares := j.comparesWithPast(first.Clue)
 	for _, s := range others {
@@ -373,8 +374,8 @@ func (j *judge) rival(first Suspect, others []Suspect) rules.Branch {
 	return ""
 }
 
-// apart has the value that distinguishes a branch from equally suspicious branches. Queueing is missing, because every
-// branch causes queueing.
+// apart describes the comparison that distinguishes a branch from others with equally clear suspects. Queueing is
+// missing, because faults in every branch cause queueing.
 var apart = map[rules.Branch]string{
 	rules.Release:   "these numbers with those before the last deployment or restart",
 	rules.Engine:    "the time between tokens with the earlier time at as many running requests",
@@ -385,7 +386,7 @@ var apart = map[rules.Branch]string{
 	rules.Behaviour: "output tokens per request with those of the day before",
 }
 
-// replicas selects the engines of a model that are running or were running.
+// replicas selects the engines that serve a model or served it last.
 func (j *judge) replicas(m subject) promql.Expr {
 	own := m.matchers()
 	now := promql.Max(metrics.ReplicaLabels, promql.Vector(metrics.EngineInfo, own...))
@@ -408,8 +409,8 @@ func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Truncate(time.Second).String()
 }
 
-// watched returns faults that two readings show but no rule records. They are engines that make no progress, and
-// engines that have just started.
+// watched returns suspects that the two readings show but no rule records: engines that make no progress, and engines
+// that have just started.
 func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error) {
 	ofPage := func(x promql.Expr) promql.Expr { return promql.Max(metrics.PageLabels, x) }
 	is := func(x promql.Expr, n float64) promql.Expr { return promql.Equal(x, promql.Num(n)) }
@@ -507,8 +508,8 @@ func (j *judge) gone(m subject) (engine.Vector, error) {
 // noProgress names the clue of an engine that makes no progress.
 const noProgress = "no_progress"
 
-// held returns the number of requests of each engine of a model some time before the second reading. These are the
-// requests in the engine's server or, if this number is unknown, the running and waiting requests.
+// held returns how many requests each engine of a model had some time before the second reading. These are the requests
+// in flight in the engine's server or, if their number is unknown, the running and waiting requests.
 func held(m subject, ago time.Duration) promql.Expr {
 	sum := func(f *metrics.Family) promql.Expr {
 		x := promql.Vector(f, m.matchers()...)
@@ -521,7 +522,8 @@ func held(m subject, ago time.Duration) promql.Expr {
 	return promql.Or(sum(metrics.RequestsInFlight), promql.Add(running, waiting), running, waiting)
 }
 
-// moves counts the signs of work by engine of a model. A sign is a step, a token, an answer, or a change of the KV cache.
+// moves returns each engine of a model with a sign of work between the readings: a step, a token, an answer, or a
+// change in the KV cache.
 func moves(m subject) promql.Expr {
 	own := m.matchers()
 	var all []promql.Expr
@@ -535,8 +537,9 @@ func moves(m subject) promql.Expr {
 	return promql.Or(all[0], all[1:]...)
 }
 
-// still returns the number of requests at each engine that makes no progress. Such an engine has requests in both readings and reports a
-// measure of progress, which has not changed. Tokens that are counted only at the end of their request do not measure progress.
+// still returns the number of requests at each engine that makes no progress. Such an engine has requests in both
+// readings, and reports a counter of steps or tokens that has not increased. Tokens that are counted only at the end of
+// their request do not measure progress.
 func (j *judge) still(m subject) (engine.Vector, error) {
 	own, by := m.matchers(), metrics.ReplicaLabels
 	counts := promql.Or(promql.CountBy(by, promql.Vector(metrics.EngineSteps, own...)),
@@ -546,14 +549,14 @@ func (j *judge) still(m subject) (engine.Vector, error) {
 	return j.query(promql.Unless(busy, moves(m)))
 }
 
-// atEnd selects the metrics endpoints that count generated tokens at the end of their request.
+// atEnd selects the metrics endpoints that count generated tokens only at the end of a request.
 func atEnd() promql.Expr {
 	return promql.Vector(metrics.MetricSourceInfo, promql.Eq(metrics.LabelMetric, metrics.GenerationTokens.Name),
 		promql.Eq(metrics.LabelCounted, string(metrics.CountedEnd)))
 }
 
-// since returns how long an engine has made no progress, and whether it certainly had work in that time, according to
-// the exporter. The time is at least the time between the readings.
+// since returns how long an engine has made no progress, which is at least the time between the readings. certain is
+// true if the exporter reports that the engine had work in that time.
 func (j *judge) since(of labels.Labels) (lasts time.Duration, certain bool, err error) {
 	own := make([]*promql.Matcher, 0, len(metrics.ReplicaLabels))
 	for _, name := range metrics.ReplicaLabels {

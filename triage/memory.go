@@ -24,7 +24,8 @@ type series struct {
 	samples []chunks.Sample
 }
 
-// remember returns the two readings. If the second reading lacks a series, the series ends there, as in Prometheus.
+// remember stores the two readings in a memory. A series that is missing in the second reading ends there, as in
+// Prometheus.
 func remember(before, after Reading) memory {
 	m := memory{}
 	m.add(before.At, before.Series)
@@ -39,7 +40,7 @@ func remember(before, after Reading) memory {
 	return m
 }
 
-// add stores a sample of each series. It replaces a sample of the same time.
+// add stores a sample of each series. It replaces a stored sample with the same time.
 func (m memory) add(at time.Time, all promql.Vector) {
 	for _, one := range all {
 		name, h := one.Metric.Get(model.MetricNameLabel), one.Metric.Hash()
@@ -123,7 +124,7 @@ type sample struct {
 	v float64
 }
 
-// T implements chunks.Sample, like all methods below.
+// T implements chunks.Sample, as do the methods below.
 func (s sample) T() int64                      { return s.t }
 func (s sample) ST() int64                     { return 0 }
 func (s sample) F() float64                    { return s.v }

@@ -19,7 +19,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Prometheus returns the past that the server at an address has recorded.
+// Prometheus returns a Past that queries the Prometheus server at an address.
 func Prometheus(client *http.Client, address string) Past {
 	return func(ctx context.Context, query string, at time.Time) (engine.Vector, error) {
 		form := url.Values{"query": {query}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)}}
@@ -57,7 +57,7 @@ func Prometheus(client *http.Client, address string) Past {
 
 // ScrapeLabels returns the labels that a Prometheus adds when it scrapes the series of a reading. Without these labels,
 // the series of an engine in Prometheus cannot be matched to the readings. ScrapeLabels looks up an engine of the
-// reading. If Prometheus has no such engine, or several, it returns no labels.
+// reading. If Prometheus finds no such engine, or several, ScrapeLabels returns no labels.
 func ScrapeLabels(ctx context.Context, r Reading, past Past) (labels.Labels, error) {
 	for _, s := range r.Series {
 		if s.Metric.Get(model.MetricNameLabel) != metrics.EngineInfo.Name {
@@ -77,7 +77,7 @@ func ScrapeLabels(ctx context.Context, r Reading, past Past) (labels.Labels, err
 	return labels.EmptyLabels(), nil
 }
 
-// With returns the reading with more labels on each series.
+// With returns a copy of the reading in which each series has more labels.
 func (r Reading) With(more labels.Labels) Reading {
 	series := make(engine.Vector, len(r.Series))
 	for i, s := range r.Series {

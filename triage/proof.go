@@ -17,14 +17,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// gap explains why no value shows whether a fault exists. It has a reason, or a family that has no series of the model.
+// gap explains why no value shows whether a fault exists. It has a reason in words (says), or names a family without a
+// series of the model.
 type gap struct {
 	kind   gapKind
 	says   string
 	family string
 }
 
-// gapKind is the meaning of a gap for a clue that reads the missing value.
+// gapKind is what a missing value means for a clue that reads it.
 type gapKind int
 
 const (
@@ -50,13 +51,13 @@ var (
 	justStarted = gap{kind: thing, says: "an engine started in the last hour, and settings that it does not report may have changed"}
 )
 
-// features lists prefixes of families. Engines have these families only while a feature is in use.
+// features lists prefixes of families that engines have only while a feature is in use.
 var features = []string{
 	"llm_engine_kv_t", "llm_engine_spec_", "llm_engine_model_", "llm_engine_models_", "llm_engine_lora",
 	"llm_engine_external_", "llm_engine_config_", "llm_gateway_",
 }
 
-// prover finds out whether clues would show a fault of a model.
+// prover finds out whether the clues of a model would have shown a fault.
 type prover struct {
 	*judge
 	model    subject
@@ -109,9 +110,9 @@ func (p *prover) empty(x promql.Expr) (bool, error) {
 	return !slices.ContainsFunc(result, func(s engine.Sample) bool { return p.concerns(s.Metric) }), err
 }
 
-// gaps returns the reasons why an expression without a result does not prove the absence of a fault. There are no gaps
-// if a fault would give the expression a result. If one side of a conjunction is certainly empty, there are no gaps,
-// unless the other side is about an object that is not read.
+// gaps returns the reasons why an empty result of an expression does not prove the absence of a fault. There are none
+// if a fault would give the expression a result. If one operand of an operation such as "and" is certainly empty, so is
+// the result, and there are no gaps, unless an operand is about a thing that is not read, such as a GPU.
 func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	switch x := x.(type) {
 	case *parser.ParenExpr:
@@ -132,9 +133,9 @@ func (p *prover) gaps(x promql.Expr) ([]gap, error) {
 	return nil, nil
 }
 
-// call returns the gaps of a function. A function that looks back further than present reads the past. There are three
-// exceptions: an endpoint's last report about itself, which the exporter remembers; XIDs, whose times the exporter has;
-// and counters that never rose.
+// call returns the gaps of a function call. A window that is longer than present needs the past, with three exceptions:
+// what a metrics endpoint last reported about itself, which the exporter remembers; XIDs, whose times the exporter has;
+// and counters that are still 0.
 func (p *prover) call(x *parser.Call) (all []gap, err error) {
 	for _, arg := range x.Args {
 		m, ok := arg.(*parser.MatrixSelector)
@@ -153,7 +154,7 @@ func (p *prover) call(x *parser.Call) (all []gap, err error) {
 		if err != nil {
 			return nil, err
 		}
-		// The lifetimes of the engines represent the past.
+		// If the engines are old enough, their lifetimes represent the past.
 		if x.Func.Name == "rate" && s.OriginalOffset > present && p.past == nil && len(p.pages) > 0 && p.allAged() {
 			more = slices.DeleteFunc(more, func(g gap) bool { return g == noYesterday })
 		}
@@ -182,17 +183,17 @@ func (p *prover) neverRose(s *parser.VectorSelector) bool {
 	return true
 }
 
-// side is an operand, with its gaps. It also reports whether the operand has a result.
+// side describes an operand: its gaps, and whether its result is empty.
 type side struct {
 	gaps  []gap
 	empty bool
 }
 
-// holds reports whether the side has a result. lacks reports whether the side certainly has no result.
+// holds reports whether the side certainly has a result. lacks reports whether it certainly has none.
 func (s side) holds() bool { return len(s.gaps) == 0 && !s.empty }
 func (s side) lacks() bool { return len(s.gaps) == 0 && s.empty }
 
-// binary returns the gaps of an operation.
+// binary returns the gaps of an operation with two operands.
 func (p *prover) binary(x *parser.BinaryExpr) ([]gap, error) {
 	if x.LHS.Type() == parser.ValueTypeScalar {
 		return p.gaps(x.RHS)
@@ -229,8 +230,8 @@ func (p *prover) binary(x *parser.BinaryExpr) ([]gap, error) {
 // is reports whether a gap is of a kind.
 func (k gapKind) is(g gap) bool { return g.kind == k }
 
-// eitherOf returns the gaps of two sides of which one is sufficient. If one side has a result, the other side does not
-// matter. If the engine lacks the feature of a side, this side adds no gaps.
+// eitherOf returns the gaps of an "or". If one side certainly has a result, there are none. If one side is about a
+// feature that the engine lacks, only the other side has gaps.
 func eitherOf(left, right side) []gap {
 	switch {
 	case left.holds() || right.holds():
@@ -243,7 +244,7 @@ func eitherOf(left, right side) []gap {
 	return slices.Concat(left.gaps, right.gaps)
 }
 
-// nothingIn explains why the divisor has no value.
+// nothingIn returns the gap of a division whose divisor (x) has no value.
 func (p *prover) nothingIn(x promql.Expr) gap {
 	why := tooLittle
 	if p.traffic.came() == 0 {
@@ -282,7 +283,7 @@ func (p *prover) recordsOf(s *parser.VectorSelector) (found []rules.Record) {
 	return found
 }
 
-// asked returns the part of an expression that is about the stage, or the fact, that a selector selects.
+// asked narrows the expression of a rule to the stage, or the fact, that a selector of the rule's record selects.
 func asked(x promql.Expr, by *parser.VectorSelector) promql.Expr {
 	x = promql.Where(x)
 	for _, m := range by.LabelMatchers {
@@ -301,7 +302,8 @@ func asked(x promql.Expr, by *parser.VectorSelector) promql.Expr {
 	return x
 }
 
-// alternatives returns the values of a matcher that a selector may have, or their names for the day before.
+// alternatives returns those values of a matcher that a selector also admits. For a selector of the day before, it
+// returns their names with the suffix.
 func alternatives(m *labels.Matcher, s *parser.VectorSelector) string {
 	var all []string
 	for value := range strings.SplitSeq(m.Value, "|") {
@@ -315,8 +317,8 @@ func alternatives(m *labels.Matcher, s *parser.VectorSelector) string {
 	return strings.Join(all, "|")
 }
 
-// selected returns the gaps of a selector. These are the gaps of the rule that records the selected series, or the gap
-// that the model has no series of the family.
+// selected returns the gaps of a selector. For a recorded series, these are the gaps of its rule. For any other family,
+// there is a gap if the model has no series of it.
 func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 	if (back || s.OriginalOffset > present) && p.past == nil {
 		return []gap{noYesterday}, nil
@@ -354,7 +356,8 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 	return []gap{p.missing(f.Name, gateway)}, nil
 }
 
-// recorded returns the gaps of the rules that record the series that a selector reads. One of these rules is sufficient.
+// recorded returns the gaps of the rules that record the series that a selector reads. If one of these rules has no
+// gaps, there are none.
 func (p *prover) recorded(s *parser.VectorSelector, by []rules.Record) (all []gap, err error) {
 	p.visiting[s.Name] = true
 	defer delete(p.visiting, s.Name)
@@ -368,8 +371,8 @@ func (p *prover) recorded(s *parser.VectorSelector, by []rules.Record) (all []ga
 	return all, nil
 }
 
-// witness returns the family that exists wherever a family could show a fault. The family's own series may begin only
-// with an error, a condition or a change.
+// witness returns the family whose presence proves that the given family would show a fault. The given family's own
+// series may begin only with an error, a condition or a change, so their absence proves nothing.
 func (p *prover) witness(family string) string {
 	switch family {
 	case metrics.GPUXIDErrors.Name:
@@ -387,7 +390,7 @@ func (p *prover) witness(family string) string {
 
 var rolesOfGateways = promql.Eq(metrics.LabelRole, metrics.GatewayRole).String()
 
-// missing explains what it means that a family has no series of the model.
+// missing returns the gap of a family without a series of the model.
 func (p *prover) missing(family string, gateway bool) gap {
 	switch {
 	case gateway && p.readsGateway():
@@ -434,9 +437,9 @@ func (p *prover) readsGateway() bool {
 
 const noSign = "no sign of it"
 
-// ruledOut divides the branches without a suspect. The result ruledOut has branches that a value would have shown. The
-// result notSeen has branches that no value could show. If a clue compares one value with a limit, this value explains
-// why a branch is ruled out.
+// ruledOut divides the branches without a suspect. The result ruledOut has the branches in which values would have
+// shown a fault. The result notSeen has the branches in which such values are missing. If a clue compares a single
+// value with a limit, this value is stated as the reason why its branch is ruled out.
 func (j *judge) ruledOut(m subject, t traffic, all []Suspect, replicas int) (ruledOut, notSeen []RuledOut, err error) {
 	p, err := j.prover(m, t)
 	if err != nil {
@@ -487,15 +490,15 @@ func (j *judge) ruledOut(m subject, t traffic, all []Suspect, replicas int) (rul
 	return ruledOut, notSeen, nil
 }
 
-// proof has the results of the clues of a branch: the values that rule out the branch, and the gaps.
+// proof has what the clues of a branch prove: the values that rule out the branch, or the gaps.
 type proof struct {
 	told bool // some clue explained the result
 	why  []string
 	gaps []gap
 }
 
-// add adds a clue. If no value is missing, the values that the clue compares with a limit explain why the branch is
-// ruled out.
+// add adds a clue. compares describes the values that the clue compares with a limit. If the clue has no gaps, these
+// values are reasons why the branch is ruled out.
 func (p *proof) add(gaps []gap, compares []string) {
 	p.told = true
 	for _, g := range gaps {
@@ -508,7 +511,7 @@ func (p *proof) add(gaps []gap, compares []string) {
 	}
 }
 
-// says describes the proof. It also reports whether the proof rules out the branch.
+// says describes the proof in words, and reports whether it rules out the branch.
 func (p *proof) says() (why string, rulesOut bool) {
 	switch {
 	case p.gaps != nil:
@@ -519,7 +522,7 @@ func (p *proof) says() (why string, rulesOut bool) {
 	return "no engine reports a metric that would show it", false
 }
 
-// reasons describes gaps.
+// reasons describes gaps in words.
 func reasons(gaps []gap) string {
 	var says, families []string
 	unread := slices.Contains(gaps, noEngine) // this gap explains the most
@@ -554,7 +557,7 @@ func (j *judge) compared(m subject, r rules.Record) (all []string, err error) {
 	return all, err
 }
 
-// comparesWithPast reports whether a clue's rule looks back further than present. The rules that it reads also count.
+// comparesWithPast reports whether a clue's rule, or a rule whose record it reads, looks back further than present.
 func (j *judge) comparesWithPast(clue string) bool {
 	p := &prover{judge: j}
 	seen := map[string]bool{}

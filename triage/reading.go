@@ -42,8 +42,9 @@ func Parse(page []byte, at time.Time) (Reading, error) {
 	}
 }
 
-// dated returns the first of two readings as if the XIDs of the last hour had occurred after it. The metrics page has
-// the time of the last XID of each kind, but rules look for XIDs in windows of an hour.
+// dated returns the first of two readings as if the XIDs of the last hour had occurred after it. The rules look for
+// XIDs in windows of an hour, but the readings are only a short time apart. The metrics have the time of the last XID
+// of each kind.
 func dated(before, after Reading) Reading {
 	id := func(s promql.Sample) [2]string {
 		return [2]string{s.Metric.Get(metrics.LabelGPUUUID), s.Metric.Get(metrics.LabelXID)}
@@ -64,10 +65,10 @@ func dated(before, after Reading) Reading {
 	return before
 }
 
-// remembered returns two readings as if the node had been recorded. A metrics endpoint may be gone at the second
-// reading. If the exporter read the endpoint within the hour, remembered adds the served model to both readings. To the
-// second reading it also adds the series that the rules would record. If an endpoint only answered too late for the
-// second reading, it is not gone, but in the result late.
+// remembered completes two readings as if a Prometheus had recorded the node. If a metrics endpoint is gone but the
+// exporter read it within the hour, remembered adds the served model to the first reading, and the series that the
+// rules would have recorded to the second reading. An endpoint that timed out only in the second reading does not count
+// as gone. It is in the result late.
 func remembered(before, after Reading) (_, _ Reading, late promql.Vector) {
 	as := func(f *metrics.Family, l labels.Labels, keep ...string) promql.Sample {
 		b := labels.NewBuilder(l)
@@ -120,8 +121,8 @@ func remembered(before, after Reading) (_, _ Reading, late promql.Vector) {
 	return before, after, late
 }
 
-// printable replaces unprintable characters in label values. Engines choose these values, and a terminal would execute
-// control characters.
+// printable replaces unprintable characters in label values. The values come from engines, and a terminal would
+// interpret control characters.
 func printable(series labels.Labels) labels.Labels {
 	odd := func(r rune) bool { return !unicode.IsGraphic(r) || r == unicode.ReplacementChar } // PromQL refuses the replacement character
 	b := labels.NewBuilder(series)

@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// settings adds to the record the settings of a model's engines, and their last changes. If engines have different
-// values, each value has the number of engines that use it.
+// settings adds the settings of a model's engines, and the last changes of these settings, to the record. If engines
+// have different values of a setting, the number of engines follows each value.
 func (j *judge) settings(m subject, r *Record) error {
 	r.Settings, r.Changed = []string{}, []string{}
 	byReplica := append([]string{metrics.LabelSetting, metrics.LabelValue}, metrics.ReplicaLabels...)

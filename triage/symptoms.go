@@ -15,7 +15,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// burn is an objective that burns at the engines, or only at the gateways.
+// burn is an objective that burns. gateway means that gateways count it, and elsewhere that the engines meet it.
 type burn struct {
 	signal             slo.Signal
 	gateway, elsewhere bool
@@ -25,8 +25,9 @@ type burn struct {
 // goesOn reports whether an objective still burned between the readings.
 func (b burn) goesOn() bool { return !b.over }
 
-// explained reports whether the delays or failures of a suspect explain the burn, as in the rules. A delay only at the
-// gateways is not a delay in the engines, and a delay on the path to a gateway does not affect the engines.
+// explained reports whether the delays or failures of a suspect explain the burn, as in the rules. A burn that only
+// gateways count is not due to a delay in the engines, and a delay at a gateway does not affect the objectives of
+// engines.
 func (b burn) explained(d rules.Delays, wait bool) bool {
 	switch d {
 	case "", rules.Failures:
@@ -43,8 +44,8 @@ func (b burn) explained(d rules.Delays, wait bool) bool {
 }
 
 // symptoms adds the symptoms that users notice. It returns the objectives that burn, the worst first. The list is nil
-// if no objective had events, and empty if no objective burns. few lists objectives with too few bad events for a
-// verdict.
+// if no objective had events, and empty if no objective burns. few lists the objectives of which a large share of
+// events was bad, but too few events for a verdict.
 func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 	burns, few, counted, err := j.burning(m, v)
 	if err != nil {
@@ -84,8 +85,9 @@ func (j *judge) symptoms(m subject, v *Verdict) (burns, few []burn, err error) {
 	return burns, few, j.means(m, v)
 }
 
-// burning adds the objectives that burn, and returns them with the number of counted events of users. The worst comes
-// first. If bad events are too few for a burn, but a large share of all events, there is no verdict on the model.
+// burning adds a symptom for each objective that burns, and returns these objectives, the worst first, and the number
+// of users' events. If too few events are bad for a burn, but they are a large share of all events, a healthy model
+// becomes Unknown.
 func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float64, err error) {
 	own := m.matchers()
 	rates, err := j.query(promql.Vector(rate5m, own...))
@@ -134,7 +136,7 @@ func (j *judge) burning(m subject, v *Verdict) (burns, few []burn, counted float
 	return burns, few, counted, nil
 }
 
-// at returns where an objective is counted, if the engines have roles.
+// at describes where an objective is counted, if this is a gateway or engines with a role.
 func at(role string) string {
 	switch role {
 	case "":
@@ -145,7 +147,7 @@ func at(role string) string {
 	return " at the " + role + " engines"
 }
 
-// factor prints how much too fast a budget burns.
+// factor formats a burn rate.
 func factor(burn float64) string {
 	if burn < 10 {
 		return fmt.Sprintf("%.1f", burn)
@@ -153,14 +155,15 @@ func factor(burn float64) string {
 	return fmt.Sprintf("%.0f", burn)
 }
 
-// kept reports whether an objective is met at the engines.
+// kept reports whether the engines do not burn the budget of an objective.
 func kept(rates engine.Vector, objective string) bool {
 	return slices.ContainsFunc(rates, func(r engine.Sample) bool {
 		return r.F <= 1 && r.Metric.Get(metrics.LabelRole) != metrics.GatewayRole && r.Metric.Get(metrics.LabelSLO) == objective
 	})
 }
 
-// suffers lowers the health of a model whose budget burns. A failing model remains failing.
+// suffers lowers the health of a model whose budget burns, to Failing if fails is true. A failing model remains
+// failing.
 func (v *Verdict) suffers(fails bool) {
 	if fails {
 		v.Health = Failing
@@ -169,7 +172,8 @@ func (v *Verdict) suffers(fails bool) {
 	}
 }
 
-// spending has the events of an objective between the readings, and the burn rate that pages.
+// spending has the number of events of an objective between the readings, and the burn rate at which the objective
+// pages.
 type spending struct {
 	events, bad, pages float64
 	budget             float64 // share of events that may be bad
@@ -200,8 +204,9 @@ func (j *judge) spent(name string, objective []*labels.Matcher) (s spending, err
 	return s, err
 }
 
-// burned returns the burn rate of an objective over the last five minutes, as recorded by Prometheus. The objective must have burned too
-// fast, and by more than a few events. Half a minute may miss a fault that affects one request in ten.
+// burned returns the burn rate of an objective over the last five minutes, as recorded by Prometheus, if it is above 1
+// and more than a few events were bad. The readings, half a minute apart, may miss a fault that affects one request in
+// ten.
 func (j *judge) burned(objective []*labels.Matcher) (float64, error) {
 	bad := promql.Mul(promql.Num((5 * time.Minute).Seconds()), promql.Vector(metrics.RecordedBadEventRate, objective...))
 	answer, err := j.ask(promql.And(promql.Gt(promql.Vector(rate5m, objective...), promql.Num(1)),
@@ -213,7 +218,7 @@ func (j *judge) burned(objective []*labels.Matcher) (float64, error) {
 	return answer[0].F, nil
 }
 
-// means adds the mean times to the first and to the next token.
+// means adds the mean times to the first and to the next token to the symptoms.
 func (j *judge) means(m subject, v *Verdict) error {
 	own := m.matchers()
 	for _, mean := range []struct {

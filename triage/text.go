@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// width is the width of a terminal, and of a ticket.
+// width is the number of columns of the text, which fits a terminal and a ticket.
 const width = 80
 
-// Text sets the form of verdicts for people.
+// Text writes verdicts for people, with these options.
 type Text struct {
 	// Root is the address of an exporter that serves the runbooks. It is empty if no such exporter is known.
 	Root string
@@ -19,7 +19,7 @@ type Text struct {
 	Color bool
 }
 
-// colors holds the escape sequence before each state.
+// colors has the terminal's escape sequence for each state.
 var colors = map[Health]string{Healthy: "\x1b[32m", Degraded: "\x1b[33m", Failing: "\x1b[31m", Unknown: "\x1b[36m"}
 
 // Write writes verdicts as text.
@@ -91,7 +91,7 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	}
 }
 
-// branches writes branches with the reasons why they are listed, grouped by reason.
+// branches writes a list of branches and the reasons, grouped by reason.
 func branches(b *strings.Builder, title string, all []RuledOut) {
 	var whys []string
 	of := map[string][]string{}
@@ -136,7 +136,7 @@ func (t Text) evidence(b *strings.Builder, all []Evidence, recalls bool) {
 	}
 }
 
-// record writes the values to note before a restart erases them.
+// record writes the values that people should note before a restart erases them.
 func (t Text) record(b *strings.Builder, r Record) {
 	b.WriteString("\nRecord this before a restart erases it\n")
 	for _, line := range [][2]string{

@@ -1,6 +1,6 @@
 // Package triage names where to look first, from two readings of a node, taken a short time apart. It evaluates the
-// rules of Prometheus in Prometheus' own query engine, so that both reach the same verdict. Without a Prometheus, it
-// has no data from yesterday.
+// generated rules in Prometheus' own query engine, so that it reaches the same verdict as a Prometheus with these
+// rules. Without a Prometheus, it has no data from yesterday.
 package triage
 
 import (
@@ -42,28 +42,29 @@ type Verdict struct {
 	Namespace string `json:"namespace,omitempty"`
 	Cluster   string `json:"cluster,omitempty"`
 	Health    Health `json:"health"`
-	// Symptoms lists the bad values. If no value is bad, it lists all values.
+	// Symptoms describes the bad values that users notice or, if no value is bad, all values.
 	Symptoms []string `json:"symptoms"`
 	// Branch, Clue and Says name the first suspect. They are empty without a suspect.
 	Branch rules.Branch `json:"branch"`
 	Clue   string       `json:"clue,omitempty"`
 	Says   string       `json:"says,omitempty"`
 	Delays rules.Delays `json:"delays,omitempty"` // as in Suspect
-	// Confidence is high if enough requests show that users suffer. It is also high if an alert that pages by itself would
-	// fire, and the readings are half a minute apart. Confidence is low if the first suspect comes from a comparison with
-	// the engines' lifetime, or if another branch has an equally clear suspect. Without a suspect, it is none.
+	// Confidence is high if enough requests show that users suffer. It is also high if an alert that pages by itself
+	// would fire, and the readings are at least half a minute apart. Confidence is low if the first suspect comes from
+	// a comparison with the engines' lifetime, or if another branch has an equally clear suspect. Without a suspect, it
+	// is none.
 	Confidence string `json:"confidence"`
-	// Or names the other branch, and the value that distinguishes the two branches.
+	// Or names another possible branch, and the value that distinguishes the two branches.
 	Or       string     `json:"or,omitempty"`
 	Also     []Suspect  `json:"also"` // further suspects, in order
 	Evidence []Evidence `json:"evidence"`
 	RuledOut []RuledOut `json:"ruled_out"` // branches that values would have shown
 	NotSeen  []RuledOut `json:"not_seen"`  // branches whose values are missing
-	// Lever is the first of Levers in one sentence, as in an alert.
+	// Lever is the first of Levers as one sentence, as in an alert.
 	Lever string `json:"lever"`
 	// Levers lists the actions of the runbook, including commands. The fastest action comes first.
 	Levers []string `json:"levers"`
-	// Runbook is the path of the runbook on an exporter. Its parameters fill in the commands.
+	// Runbook is the path of the runbook on an exporter. The path's parameters fill in the commands of the runbook.
 	Runbook string `json:"runbook,omitempty"`
 	Record  Record `json:"record"`
 
@@ -71,7 +72,7 @@ type Verdict struct {
 	recalls bool // a Prometheus has data of the day before
 }
 
-// Suspect names where to look first, with sufficiently strong evidence.
+// Suspect names a place to look, with sufficiently strong evidence.
 type Suspect struct {
 	Branch  rules.Branch `json:"branch"`
 	Clue    string       `json:"clue"`
@@ -86,7 +87,7 @@ type Suspect struct {
 }
 
 // Evidence is a fact about the model. Before is the fact's value on the day before. Without a Prometheus, it is the
-// mean since the engines started, if this is long ago.
+// mean since the engines started, if they have run for long enough.
 type Evidence struct {
 	Fact   string     `json:"fact"`
 	Says   string     `json:"says"`
@@ -103,7 +104,7 @@ type RuledOut struct {
 	Why    string       `json:"why"`
 }
 
-// Record has values for the incident's record. A restart would erase these values.
+// Record has the values to note for the incident's record, because a restart would erase them.
 type Record struct {
 	Model       string   `json:"model"`
 	Runtimes    []string `json:"runtimes"`
@@ -134,8 +135,8 @@ type judge struct {
 var rate5m = metrics.Window(metrics.RecordedBurn, "5m")
 
 // Judge returns a verdict for each model of the second reading. If the engines of a model have gone since the first
-// reading, it takes the model from the first reading. Models that suffer come first. past may be nil. If past fails,
-// the error is a PastError. Readings without metrics come from an exporter that does not answer: see Unanswered.
+// reading, it takes the model from the first reading. Models in the worst health come first. past may be nil. If past
+// fails, the error is a PastError. If both readings are without metrics, the exporter does not answer: see Unanswered.
 func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, error) {
 	before.At, after.At = before.At.Truncate(time.Millisecond), after.At.Truncate(time.Millisecond) // the query engine also has milliseconds
 	if len(before.Series)+len(after.Series) == 0 && past == nil {
@@ -190,8 +191,8 @@ func Worst(verdicts []Verdict) Health {
 	return verdicts[0].Health
 }
 
-// evaluate evaluates the rules for verdicts: all rules about suspects and facts, the burn rates of the last minutes,
-// and the alerts that page by themselves.
+// evaluate evaluates the rules that verdicts need: the rules about suspects and facts, the burn rates of the last
+// minutes, and the alerts that page by themselves.
 func (j *judge) evaluate() error {
 	var records []rules.Record
 	for _, g := range rules.Groups(rules.Options{}) {
@@ -207,7 +208,7 @@ func (j *judge) evaluate() error {
 		return slices.Index([]bool{a.Branch == rules.Hardware, a.Severity == slo.Page, true}, true)
 	}
 	slices.SortStableFunc(j.alerts, func(a, b *rules.Alert) int { return cmp.Compare(place(a), place(b)) })
-	// The groups whose series the suspects read come before the group of suspects.
+	// The records that suspects read must come before the records of suspects.
 	slices.SortStableFunc(records, func(a, b rules.Record) int { return cmp.Compare(suspects(a), suspects(b)) })
 
 	read := []promql.Expr{
@@ -255,8 +256,8 @@ func (s subject) matchers() []*promql.Matcher {
 	}
 }
 
-// models lists the models in the readings, in order. First come the models of engines, then models that only a gateway
-// reports and forwarded requests for, then a model without a name. The model without a name stands for engines that do
+// models lists the models in the readings, in order: the models of engines, the models that only gateways report and
+// for which requests were forwarded, and a model without a name. The model without a name stands for engines that do
 // not report their model, and for gateways without any other model.
 func (j *judge) models() ([]subject, error) {
 	seen := map[subject]bool{}
@@ -304,7 +305,8 @@ func (j *judge) models() ([]subject, error) {
 	}), nil
 }
 
-// ofGateways adds the models that only gateways report. A misspelt name from a client may look like a model.
+// ofGateways adds the models that only gateways report. Models without a valid request are left out, because a client's
+// misspelt name may look like a model.
 func (j *judge) ofGateways(seen map[subject]bool) error {
 	role := promql.Eq(metrics.LabelRole, metrics.GatewayRole)
 	valid := promql.Vector(metrics.Requests, role, promql.Ne(metrics.LabelOutcome, string(metrics.OutcomeInvalid)))
@@ -338,7 +340,8 @@ func (j *judge) ofGateways(seen map[subject]bool) error {
 	return nil
 }
 
-// title returns the name of a model. For a model without a name, it returns the metrics endpoints that the model may be behind.
+// title returns the name of a model. For the model without a name, it returns the metrics endpoints behind which the
+// model may be.
 func (j *judge) title(m subject) (string, error) {
 	if m.name != "" {
 		return m.String(), nil
@@ -414,9 +417,9 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	return v, nil
 }
 
-// explaining keeps the suspects that explain a burn. Without a burn, it keeps the suspects that explain the few bad
-// events. Suspects of the worst burn come first, as in the burn's alert. If no event was bad, users may notice any
-// change. A gateway that is down comes last. It counts no requests, so no burn shows the outage.
+// explaining keeps the suspects that explain a burn or, without a burn, the few bad events. The suspects of the worst
+// burn come first, as in its alert. If no event was bad, it keeps all suspects. A gateway that is down is kept in any
+// case, but comes last: it counts no requests, so no burn shows its outage.
 func explaining(found []Suspect, burns, few []burn) []Suspect {
 	if len(burns) == 0 {
 		burns = few
@@ -442,8 +445,8 @@ func explaining(found []Suspect, burns, few []burn) []Suspect {
 	return all
 }
 
-// suspects returns the suspects of a model, in order: alerts that page by themselves, clues, and consequences of other
-// suspects. Engines that make no progress come after the hardware.
+// suspects returns the suspects of a model, in order: alerts that page by themselves, clues, and alerts that are
+// consequences of other suspects. Engines that make no progress come right after the clues about hardware.
 func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	all, late, err := j.alerted(m)
 	if err != nil {
@@ -505,8 +508,8 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 	return slices.Concat(all, back, late), nil
 }
 
-// alerted returns the alerts about a model that would fire. They are alerts that page by themselves, and alerts that
-// come late in a diagnosis (tickets, and alerts about the behaviour of clients).
+// alerted returns the alerts about a model that would fire: those that page by themselves, and those that come late in
+// a diagnosis (tickets, and alerts about the behaviour of clients).
 func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 	gpus, err := j.query(promql.Vector(metrics.RecordedServedGPU, m.matchers()...))
 	if err != nil {
@@ -538,7 +541,8 @@ func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 	return pages, late, nil
 }
 
-// alertSays returns the text of an alert about a model. The text states only what the data of one node show.
+// alertSays returns the text of an alert about a model. Where the alert makes a statement about all engines, the text
+// limits it to those that were read on this node.
 func (j *judge) alertSays(a *rules.Alert, m subject, s engine.Sample) (string, error) {
 	says, err := j.expand("{{ $labels := .Labels }}{{ $value := .Value }}"+rules.Brief(a.Summary), s, nil)
 	switch {
@@ -556,8 +560,8 @@ func (j *judge) alertSays(a *rules.Alert, m subject, s engine.Sample) (string, e
 	return says, nil
 }
 
-// place returns the labels that fill in a runbook's commands. These are the labels of the suspect. If only one replica
-// of the model is possible, they also include those of that replica. For a GPU, this is the replica on the GPU.
+// place returns the labels that fill in the commands of a suspect's runbook. These are the suspect's own labels and, if
+// the model has only one replica (on the suspect's GPU, if it has one), the labels of this replica.
 func (j *judge) place(m subject, of labels.Labels) map[string]string {
 	l := of.Map()
 	info, own := metrics.EngineInfo, m.matchers()
@@ -573,7 +577,7 @@ func (j *judge) place(m subject, of labels.Labels) map[string]string {
 	return l
 }
 
-// expand prints a sample with a template of the rules and additional labels.
+// expand renders a template of the rules for a sample, with additional labels.
 func (j *judge) expand(text string, s engine.Sample, more map[string]string) (string, error) {
 	l := s.Metric.Map()
 	maps.Copy(l, more)

@@ -9,8 +9,8 @@ import (
 // NoAnswer is the clue of Unanswered.
 const NoAnswer = "no_answer"
 
-// Unanswered returns the verdict about an exporter that sends no metrics. Its node may be lost, with its engines. The
-// address may be empty. why may explain the failure.
+// Unanswered returns the verdict about an exporter that does not return metrics, perhaps because its node is lost.
+// exporter is its address. why explains the failure. Both may be empty.
 func Unanswered(exporter, why string) Verdict {
 	v := Verdict{
 		Health: Unknown, Branch: rules.Hardware, Clue: NoAnswer, Says: "No metrics come from the exporter, so its node may be lost",

@@ -1,5 +1,5 @@
-// Package openslo imports OpenSLO v1 objectives that our objectives can express. For all other objectives, it explains
-// the refusal. A wrong objective would be worse than no objective.
+// Package openslo imports the OpenSLO v1 objectives that our objectives can express. It refuses all other objectives
+// and explains why, because a wrong objective would be worse than no objective.
 package openslo
 
 import (
@@ -48,13 +48,13 @@ func (v *values) UnmarshalYAML(decode func(any) error) error {
 	return decode((*[]string)(v))
 }
 
-// reference names another document, or contains a document.
+// reference names another document, or contains it.
 type reference struct {
 	name   string
 	inline *document
 }
 
-// UnmarshalYAML reads a name, a name under its key, or a document.
+// UnmarshalYAML reads a name, a name under the key alertPolicyRef or conditionRef, or a document.
 func (r *reference) UnmarshalYAML(decode func(any) error) error {
 	if decode(&r.name) == nil && r.name != "" {
 		return nil
@@ -133,13 +133,13 @@ type metric struct {
 // RefusalError explains why an objective cannot be imported and what to do instead.
 type RefusalError struct{ Name, Reason string }
 
-// Error returns the objective, followed by the reason.
+// Error returns the objective's name, followed by the reason.
 func (r *RefusalError) Error() string { return fmt.Sprintf("OpenSLO %q: %s", r.Name, r.Reason) }
 
 func refuse(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
 // Import reads OpenSLO v1 documents, separated by "---", and returns the objectives that can be expressed. The error
-// joins one RefusalError for each other SLO.
+// joins a RefusalError for each SLO that cannot be expressed.
 func Import(content []byte) ([]slo.Objective, error) {
 	others, slos := documents{}, []*document{}
 	dec := yaml.NewDecoder(bytes.NewReader(content))
@@ -217,7 +217,7 @@ func convert(d *document, others documents) ([]slo.Objective, error) {
 	return all, slo.Fatal(slo.Check(all, slo.CheckOptions{}))
 }
 
-// owner returns the labels that an objective can have in this project.
+// owner returns the labels of an OpenSLO document that an objective of this project may have.
 func owner(from map[string]values) map[string]string {
 	labels := map[string]string{}
 	for name, v := range from {
@@ -228,8 +228,8 @@ func owner(from map[string]values) map[string]string {
 	return labels
 }
 
-// severity returns the highest severity of the alert policies. If a severity is not among OpenSLO's examples, it
-// returns the default, which pages. An unnecessary page is better than a missing page.
+// severity returns the highest severity of the alert policies. If a severity is none of OpenSLO's examples, or a policy
+// is missing, it returns 0 for the default, which pages, because an unnecessary page is better than a missing page.
 func (d documents) severity(s spec) (loudest slo.Severity) {
 	for _, p := range s.AlertPolicies {
 		policy := d.find("AlertPolicy", p)
@@ -327,7 +327,7 @@ var selecting = []string{metrics.LabelModel, metrics.LabelNamespace, metrics.Lab
 
 var promQL = parser.NewParser(parser.Options{})
 
-// read parses a selector of the vocabulary. The selector may be inside sum, rate and increase.
+// read parses a query: a selector of one of our metrics, which may be inside sum, rate and increase.
 func read(place string, m *metric) (series, error) {
 	query := m.MetricSource.Spec.Query
 	if kind := m.MetricSource.Type; kind != "" && !strings.EqualFold(kind, "prometheus") {
