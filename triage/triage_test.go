@@ -657,7 +657,7 @@ func TestText(t *testing.T) {
 		t.Errorf("the first lever is not the next line:\n%s", b.String())
 	}
 	for _, want := range []string{
-		": FAILING\nLook first at: queueing. More", "Objective ttft burns 90 times too fast: 90 of 100 first",
+		": FAILING\nLook first at: queueing. 9 requests", "Objective ttft burns 90 times too fast: 90 of 100 first",
 		"Runbook: http://127.0.0.1:9844/runbooks/BranchQueueing?", "* At once: ", "version: 0.16.0",
 	} {
 		if !strings.Contains(b.String(), want) {
