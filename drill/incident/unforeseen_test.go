@@ -125,7 +125,7 @@ func unforeseenFaults() []unforeseen {
 		name: "endless-answers", source: "ggml-org/llama.cpp 6638, 3612 (without n_predict and EOS the server never stops)",
 		story:   "four requests without a limit never stop and hold all four slots; a request comes every 20 s; no GPU metrics",
 		right:   "page; behaviour (endless outputs) or queueing (all slots are taken); not «the engine hangs»: it decodes at full speed",
-		page:    `queueing. More requests wait`,
+		page:    `queueing. [0-9.k]+ requests wait`,
 		fleet:   world.Fleet{Profile: slots, Replicas: 1, Runtimes: []metrics.Runtime{metrics.LlamaCpp}, Probes: true},
 		history: 65 * minute, lasts: 40 * minute,
 		options: play.Options{WithoutGPUs: true},
