@@ -273,8 +273,8 @@ var (
 		EngineLabels).experimental()
 	EngineStep = Target.gauge(Never, "llm_engine_step_seconds",
 		"Duration of a step with this many requests (batch), from the curve that the exporter has learnt, scaled to the speed of the last "+
-			"minutes. All engines have the same values of batch, so that replicas can be compared at the same load. Absent for batches that the "+
-			"engine has not run, and in the engine's first ten minutes.",
+			"minutes; below one request on average, the mean of the last minutes. All engines have the same values of batch, so that replicas "+
+			"can be compared at the same load. Absent for batches that the engine has not run, and in the engine's first ten minutes.",
 		EngineLabels, with(LabelBatch)).
 		experimental()
 	EngineCapacity = Target.gauge(Sum, "llm_engine_capacity_requests_per_second",
