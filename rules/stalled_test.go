@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -76,6 +77,34 @@ func TestAnOutageThatACrashLoopCausesSaysSo(t *testing.T) {
 	const want = "Look first at: engine. llama-0 restarted 4 times within six hours."
 	if page := w.splits(t, rules.ModelDown, 32*time.Minute)["llama"]; !strings.HasPrefix(page, want) {
 		t.Errorf("the page begins with %q, want %q", page, want)
+	}
+}
+
+// TestSlowReplicaIsNamedWithItsPeersTime checks that the ticket about a slow replica shows how slow it is, with its GPU if
+// one is read.
+func TestSlowReplicaIsNamedWithItsPeersTime(t *testing.T) {
+	for gpu, want := range map[string]string{
+		"": "Step against peers: llama-0 1.5x", "GPU-7": "Step against peers: llama-0 GPU GPU-7 1.5x",
+	} {
+		w := &world{objectives: slo.Defaults(), extra: func(_ time.Duration, emit rulesim.Emit) {
+			for i := range 4 {
+				pod := fmt.Sprintf("llama-%d", i)
+				of := func(f *metrics.Family, value float64, more ...string) {
+					emit(series(f.Name, append(more, metrics.LabelModel, "llama", metrics.LabelNamespace, "prod", metrics.LabelPod, pod,
+						metrics.LabelServer, pod+":8000", metrics.LabelRuntime, "vllm")...), value)
+				}
+				of(metrics.EngineUp, 1)
+				of(metrics.EngineInfo, 1, metrics.LabelVersion, "0.32.0")
+				of(metrics.RequestsRunning, 4)
+				of(metrics.EngineStep, 0.02+0.01*metrics.Bool(i == 0), metrics.LabelBatch, "4")
+				if gpu != "" {
+					of(metrics.EngineGPUInfo, 1, metrics.LabelGPU, gpu)
+				}
+			}
+		}}
+		if split := w.splits(t, rules.ReplicaSkew, 25*time.Minute)["llama-0"]; !strings.Contains(split, want) {
+			t.Errorf("with the GPU %q the ticket says %q, want %q", gpu, split, want)
+		}
 	}
 }
 
