@@ -94,6 +94,7 @@ type Past struct {
 	from     time.Time
 	healthy  page
 	rates    map[string]float64 // per second
+	means    map[string]float64 // of gauges
 	recorded []constant         // series that the rules record
 	seconds  float64            // time between the beginning and the healthy metrics page
 
@@ -105,23 +106,32 @@ type Past struct {
 // NewPast returns a past that ends now, with the values of a healthy metrics page at its end.
 func NewPast(exporter string, healthy page, now time.Time) *Past {
 	return &Past{
-		exporter: exporter, from: now.Add(-past), healthy: healthy, rates: map[string]float64{},
+		exporter: exporter, from: now.Add(-past), healthy: healthy, rates: map[string]float64{}, means: map[string]float64{},
 		seconds: past.Seconds(), last: maps.Clone(healthy.values), reset: map[string]bool{},
 	}
 }
 
-// Learn computes the rates of the counters from an earlier metrics page and the page at the end of the past. took is
-// the time between the two pages.
-func (h *Past) Learn(first page, took time.Duration) {
+// Learn computes the rates of the counters from the first metrics page and the page at the end of the past, and the
+// means of the gauges from all pages. took is the time from the first page to the end.
+func (h *Past) Learn(pages []page, took time.Duration) {
 	for key := range h.healthy.counters {
-		if before, known := first.values[key]; h.healthy.counters[key] && known && h.healthy.values[key] >= before {
+		before, known := pages[0].values[key]
+		if !known || strings.Contains(key, "timestamp_seconds") || isStart(key) {
+			continue
+		}
+		if !h.healthy.counters[key] {
+			h.means[key] = h.healthy.values[key] / float64(len(pages)+1)
+			for _, p := range pages {
+				h.means[key] += p.values[key] / float64(len(pages)+1)
+			}
+		} else if h.healthy.values[key] >= before {
 			h.rates[key] = (h.healthy.values[key] - before) / took.Seconds()
 		}
 	}
 }
 
-// As copies the rates and the results of rules from the past of an earlier play with the same load.
-func (h *Past) As(other *Past) { h.rates, h.recorded = other.rates, other.recorded }
+// As copies the rates, the means and the results of rules from the past of an earlier play with the same load.
+func (h *Past) As(other *Past) { h.rates, h.means, h.recorded = other.rates, other.means, other.recorded }
 
 // at returns the value of a series, some seconds after the beginning of the past.
 func (h *Past) at(key string, seconds float64) float64 {
@@ -130,6 +140,9 @@ func (h *Past) at(key string, seconds float64) float64 {
 	}
 	if isStart(key) {
 		return h.healthy.values[key] - h.seconds
+	}
+	if mean, known := h.means[key]; known {
+		return mean
 	}
 	return h.healthy.values[key]
 }

@@ -29,21 +29,24 @@ func TestPastGoesOn(t *testing.T) {
 	shape := `# TYPE llm_engine_requests_total counter
 llm_engine_requests_total{outcome="stop"} %d
 # TYPE llm_engine_requests_running gauge
-llm_engine_requests_running 2
+llm_engine_requests_running %[3]d
 # TYPE llm_engine_start_time_seconds gauge
-llm_engine_start_time_seconds %d
+llm_engine_start_time_seconds %[2]d
 # TYPE llm_engine_cold gauge
 llm_engine_cold{model_name="tiny"} 1
 # TYPE llm_engine_queue_time_seconds histogram
 llm_engine_queue_time_seconds_bucket{le="+Inf"} %[1]d
 `
-	at := func(count, start int) page { return parsePage(fmt.Sprintf(shape, count, start)) }
-	h := NewPast("", at(220, 1000), time.Now())
-	h.Learn(at(100, 1000), 2*time.Minute)
+	at := func(count, start, running int) page { return parsePage(fmt.Sprintf(shape, count, start, running)) }
+	h := NewPast("", at(220, 1000, 2), time.Now())
+	h.Learn([]page{at(100, 1000, 0), at(160, 1000, 1)}, 2*time.Minute)
 	const key = `llm_engine_requests_total{outcome="stop"}`
 	day := past.Seconds()
 	if got := h.at(key, day); got != day {
 		t.Errorf("after a day of one request per second: %v", got)
+	}
+	if got := h.at("llm_engine_requests_running", 60); got != 1 {
+		t.Errorf("0, 1 and 2 requests ran, and in the past %v", got)
 	}
 	for _, want := range []struct {
 		count, start      int
@@ -54,7 +57,7 @@ llm_engine_queue_time_seconds_bucket{le="+Inf"} %[1]d
 		{7, 5000, 7, 5000, 2}, // started again
 		{300, 5000, 300, 5000, 2},
 	} {
-		got := parsePage(h.Since(fmt.Sprintf(shape, want.count, want.start))).values
+		got := parsePage(h.Since(fmt.Sprintf(shape, want.count, want.start, 2))).values
 		if got[key] != want.total || got["llm_engine_start_time_seconds"] != want.began || got["llm_engine_requests_running"] != want.run {
 			t.Errorf("%+v: %v", want, got)
 		}

@@ -26,6 +26,7 @@ const (
 	model   = "tiny"
 	key     = "sk-play"
 	healthy = 100 * time.Second // time of load for the rates of the past
+	learnt  = 10                // metrics pages in this time
 	quiet   = 75 * time.Second  // time of load with all programs running, before the fault
 	settled = 16 * time.Minute  // time between a page and a second fault
 )
@@ -286,29 +287,30 @@ func (s *Stage) watch(ctx context.Context) error {
 	return s.exporter.answers(ctx, "http://"+local(s.port+30)+"/metrics", time.Minute)
 }
 
-// learn reads two metrics pages while the engines are healthy, and generates Prometheus' history from them. If an
-// earlier play had the same load, learn uses the rates of that play.
+// learn reads metrics pages while the engines are healthy, and generates Prometheus' history from them. If an earlier play
+// had the same load, learn uses the rates of that play.
 func (s *Stage) learn(ctx context.Context) error {
 	url := "http://" + local(s.port+30) + "/metrics"
 	text, err := fetch(ctx, url)
 	if err != nil {
 		return err
 	}
-	first, begin := parsePage(text), time.Now()
+	pages, begin := []page{parsePage(text)}, time.Now()
 	like := fmt.Sprintln(len(s.engines), s.gateway != nil, s.probes, s.flags, *s.client.load.Load())
-	if s.known[like] == nil {
-		if err := sleep(ctx, healthy); err != nil {
+	for s.known[like] == nil && time.Since(begin) < healthy {
+		if err := sleep(ctx, healthy/learnt); err != nil {
 			return err
 		}
 		if text, err = fetch(ctx, url); err != nil {
 			return err
 		}
+		pages = append(pages, parsePage(text))
 	}
 	h := NewPast(url, parsePage(text), time.Now())
 	if known := s.known[like]; known != nil {
 		h.As(known)
 	} else {
-		h.Learn(first, time.Since(begin))
+		h.Learn(pages[:len(pages)-1], time.Since(begin))
 	}
 	s.past = &http.Server{Addr: local(s.port + 31), Handler: h, ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.past.ListenAndServe() }()
