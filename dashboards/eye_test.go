@@ -1556,8 +1556,8 @@ func TestAModelThatAnswersNothingIsNoCalm(t *testing.T) {
 	}
 }
 
-// TestSlowedGPUsAreToldOnce checks that the row of a model names no single GPU if all are slowed down, and that no
-// share is above 100%.
+// TestSlowedGPUsAreToldOnce checks that the row of a model names no single GPU if all are slowed down, that its lever then
+// takes no replica out, and that no share is above 100%.
 func TestSlowedGPUsAreToldOnce(t *testing.T) {
 	sim, err := rulesim.New(wording(t))
 	if err != nil {
@@ -1577,12 +1577,17 @@ func TestSlowedGPUsAreToldOnce(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	_, v := lookFirst(t, sim, rulesim.Epoch)
+	p, v := lookFirst(t, sim, rulesim.Epoch)
 	var said []string
 	for _, row := range v[0] {
 		said = append(said, row.Metric.Get(metrics.LabelModel)+": "+row.Metric.Get(metrics.LabelSays))
 	}
 	slices.Sort(said)
+	for _, row := range (screen{sim, rulesim.Epoch}).rows(t, boards(t)[0], p) {
+		if out := strings.Contains(row["lever"], "replica"); row["lever"] == "" || out == (row["model"] == "all") {
+			t.Errorf("the lever of %s is %q", row["model"], row["lever"])
+		}
+	}
 	if want := []string{
 		"all: All GPUs of the model are slowed down, 4 of them on gpu-node-1 (hw thermal slowdown)",
 		"one: GPU 0 on gpu-node-2 is slowed down 100% of the time (hw thermal slowdown)",

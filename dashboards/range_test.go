@@ -256,13 +256,15 @@ var sameFacts = map[string][]told{
 	"throttled GPUs": {{"llm-incident", "Throttling", 0, nil}, {"llm-gpu", "Clock events", 0, nil}},
 }
 
-// agree checks that all panels about the same fact agree, over any range.
+// agree checks that all panels about the same fact agree, over any range, with the points and rates that Grafana uses for
+// it.
 func (s shown) agree(t *testing.T) {
 	t.Helper()
 	all := boards(t)
 	for fact, panels := range sameFacts {
 		for _, window := range ranges {
 			var said []string
+			step := interval(window, 700) // half of a screen
 			for _, is := range panels {
 				b := all[slices.IndexFunc(all, func(b board) bool { return b.UID == is.board })]
 				p := b.titled(is.panel)
@@ -272,7 +274,7 @@ func (s shown) agree(t *testing.T) {
 				}
 				var v promql.Vector
 				for _, q := range queries {
-					found, err := s.sim.Query(b.substituteEvery(t, q.Expr, window, time.Minute, 2*time.Minute), s.to)
+					found, err := s.sim.Query(b.substituteEvery(t, q.Expr, window, step, rateOver(step)), s.to)
 					if err != nil {
 						t.Fatal(err)
 					}
