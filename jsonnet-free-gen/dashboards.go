@@ -82,8 +82,8 @@ grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
 * Blue is good, orange is a warning, vermilion is bad, for any colour vision.
 * Parts that only some installations have are on a separate dashboard.
 * Marks across all panels show pages, new versions, changed settings and restarts.
-* With two tiers, "Objectives and error budget" works on the global tier. The others need the series of the shards, unless your queries reach
-  raw series (Thanos).
+* If you have [shards and a global tier](scale.md), "Objectives and error budget" needs only the global tier. The others need the
+  series of the shards, unless your queries reach raw series (Thanos).
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times as long.
 
 To check them, all dashboards of that day were drawn with the components of Grafana 12.2 (@grafana/ui), and timelines and heatmaps

@@ -126,7 +126,8 @@ func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 }
 
 // These match the parts of Prometheus' templates that Grafana's templates need in another form. In Grafana, $value is a
-// text and not a number. An absent label prints words as $labels.name, but nothing with index.
+// text and not a number. If a label is absent, {{ $labels.name }} prints a placeholder, but {{ index $labels "name" }}
+// prints nothing.
 var (
 	promValue = regexp.MustCompile(`\$value\b`)
 	promLabel = regexp.MustCompile(`\$labels\.(\w+)`)

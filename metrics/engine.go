@@ -247,6 +247,9 @@ var (
 			"invalid are left out. If an engine does not count ended requests, first tokens are counted instead. Absent if the engine counts "+
 			"neither.",
 		EngineLabels).experimental().sinceRead()
+	RequestBurst = Target.gauge(Max, "llm_engine_request_burst",
+		"How many requests arrive together: the variance of the requests per half minute, divided by their mean, over the last ten minutes. "+
+			"1 if each request arrives independently of the others. Absent with fewer than 20 requests.", EngineLabels).experimental()
 	PrefillComputedTokens = Target.counter("llm_engine_prefill_computed_tokens_total",
 		"Prompt tokens that the engine computed since the exporter first read it: those found in no cache, as far as the engine counts hits. "+
 			"Absent if the engine does not count prompt tokens.", EngineLabels).experimental().sinceRead()

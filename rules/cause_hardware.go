@@ -93,7 +93,7 @@ var (
 		DependsOn: []Quiet{{GPUFailed, onNode}, {ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Explains:  []*Alert{FastBurn, SlowBurn},
 		Summary:   `{{ if $labels.pci_bus_id }}A GPU at {{ $labels.pci_bus_id }}{{ else }}The GPUs{{ end }}` + atNode + ` cannot be read` + means,
-		Description: `{{ if $labels.pci_bus_id }}This alert names the slot. If a model ran on this GPU, another alert pages.` +
+		Description: `{{ if $labels.pci_bus_id }}This GPU is known only by its PCI slot. If a model ran on this GPU, another alert pages.` +
 			`{{ else }}The driver is not loaded, was upgraded while a process used it, or is not mounted into the exporter.{{ end }}` + remedy,
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason}, promql.Equal(
 			promql.Or(promql.Vector(metrics.GPUNVMLUp, same(metrics.LabelInstance)...), promql.Vector(metrics.GPUSourceUp,

@@ -39,15 +39,16 @@ var (
 		Dashboard: IncidentDashboard,
 	}
 	ProbeDisagrees = &Alert{
-		Name:        "LLMProbeDisagrees",
-		Branch:      Routing,
-		Expr:        withNamespace(latePerProbe()),
-		Severity:    slo.Ticket,
-		For:         10 * minute,
-		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
-		DependsOn:   []Quiet{{ProbeFailing, probedLabels}},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "A client" + atServer + " gets its first token much later than the engine computes it",
+		Name:      "LLMProbeDisagrees",
+		Branch:    Routing,
+		Expr:      withNamespace(latePerProbe()),
+		Severity:  slo.Ticket,
+		For:       10 * minute,
+		Scope:     []string{metrics.LabelModel, metrics.LabelServer},
+		DependsOn: []Quiet{{ProbeFailing, probedLabels}},
+		Explains:  []*Alert{FastBurn, SlowBurn},
+		Summary: "First tokens{{ with $labels.server }} from {{ . }}{{ end }} reach a client much later than the engine " +
+			"computes them",
 		Description: "The network, a gateway or a buffer delays answers. Objectives on the engine's own latencies do not show this.",
 		Split: []Evidence{
 			{"First token, to the client", promql.Max(nil, promql.Vector(metrics.RecordedProbeTTFT, sameAddress()...)), Duration},

@@ -134,10 +134,31 @@ func queued() promql.Expr {
 func moreArrive() promql.Expr {
 	more := promql.Sub(against("arrivals"), promql.Num(1))
 	arrived := promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.RequestsArrived, answersUsers), recentWindow))
+	arrived = promql.Or(promql.Div(arrived, now("burst")), arrived)                            // independent arrivals
 	deviations := promql.Div(promql.Mul(promql.Mul(more, more), arrived), against("arrivals")) // squared
+	return inQueue(promql.And(above(against("arrivals"), 1.3), above(deviations, 9)))
+}
+
+// inQueue keeps the models whose requests waited or were refused within the last two minutes.
+func inQueue(e promql.Expr) promql.Expr {
 	waited := promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow))
-	return promql.Unless(promql.And(above(against("arrivals"), 1.3), above(deviations, 9)),
-		promql.Unless(promql.Equal(waited, promql.Num(0)), promql.Or(above(refused(), 0), queued())))
+	return promql.Unless(e, promql.Unless(promql.Equal(waited, promql.Num(0)), promql.Or(above(refused(), 0), queued())))
+}
+
+// inBursts returns how many requests arrive together at each replica of a model, if this is more than usual.
+func inBursts() promql.Expr { return promql.Unless(above(now("burst"), 5), below(against("burst"), 2)) }
+
+// bursts returns how many requests arrive together at every replica of a model, if the number of requests per half minute
+// has a standard deviation of more than half of its mean. An engine that pauses shows arrivals late, which looks the same,
+// but seldom at every replica. Between bursts, the replicas must have little to do. Otherwise the mean load is too high.
+func bursts() promql.Expr {
+	ran := func(function string) promql.Expr {
+		return promql.Sum(modelLabels, promql.Over(function, promql.Vector(metrics.RequestsRunning), pageWindow))
+	}
+	perHalfMinute := times(0.5*minute.Seconds(), promql.Rate(promql.Vector(metrics.RequestsArrived), causeWindow))
+	together := promql.Vector(metrics.RequestBurst)
+	return both(promql.Min(modelLabels, together), above(promql.Min(modelLabels, promql.Div(together, perHalfMinute)), 0.25),
+		promql.Lt(ran("min_over_time"), times(0.5, ran("avg_over_time"))))
 }
 
 // refused returns how many requests of each model the engines refuse per second.

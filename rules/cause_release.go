@@ -18,7 +18,7 @@ var ReleaseRegression = &Alert{
 	For:      10 * minute,
 	Scope:    []string{metrics.LabelModel},
 	Explains: []*Alert{FastBurn, SlowBurn},
-	Summary:  "The model is {{ $value | humanize }} times as slow as yesterday, after a change within 6 hours",
+	Summary:  "The model is {{ $value | humanize }} times as slow as yesterday, after a change in the last 6 hours",
 	Description: "The slowdown began with a change or a restart of all engines, not with more load. If no change is listed, check flags, " +
 		"image and node.",
 	Split: []Evidence{

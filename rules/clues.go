@@ -336,6 +336,11 @@ func requestClues() []Clue {
 					promql.CountBy(modelLabels, swapping())),
 				promql.On(modelLabels...)),
 		},
+		{
+			Branch: Queueing, Name: "bursts", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count,
+			Says:  "Requests arrive in bursts of about {value} and wait",
+			Query: inQueue(inBursts()),
+		},
 	}
 }
 
@@ -365,7 +370,7 @@ func engineClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "unscheduled", Runbook: "BranchHostBound", Delays: FirstToken, Unit: Seconds,
-			Says:  "Requests spend {value} in the server of {engine}, outside its queue and prefill",
+			Says:  "First tokens of {engine} come {value} later than its queue and prefill explain",
 			Query: unscheduled(),
 		},
 	}

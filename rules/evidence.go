@@ -239,6 +239,7 @@ func facts() []Fact {
 
 		{QueueShare, Share, "Queue share of TTFT (ended requests)", queueShare(), nil},
 		{"arrivals", Decimal, "Requests per second", recently(arrivals), onAverage("arrivals")},
+		{"burst", Decimal, "Requests that arrive together", bursts(), onAverage("burst")},
 		{"computed", Decimal, "Tokens computed per second", computed(recentWindow, 0), onAverage("computed")},
 		{"waiting", Count, "Waiting", perModel(promql.Vector(metrics.RequestsWaiting)), nil},
 		{"running", Count, "Running per replica", batch(modelLabels, recentWindow, 0), batch(modelLabels, day, hour)},
@@ -310,7 +311,7 @@ func dayBefore(fact string) promql.Expr {
 
 // compared lists the facts that clues compare with their usual values. They are in the same order as in facts().
 var compared = []string{
-	"arrivals", "computed", "running", "prompt_tokens", "output_tokens", "work", "prefix_hits", "draft_tokens", "token_time", "aborted",
+	"arrivals", "burst", "computed", "running", "prompt_tokens", "output_tokens", "work", "prefix_hits", "draft_tokens", "token_time", "aborted",
 }
 
 // evidenceOf selects recorded facts.

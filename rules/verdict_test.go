@@ -37,6 +37,8 @@ type replica struct {
 	cpuWait                       float64 // threads that wait for a CPU
 	warm                          bool
 	inside                        float64 // requests that ran or waited at the last reading
+	burst                         float64 // requests that arrive together
+	swings                        bool    // nothing runs every other minute
 	unscheduled                   float64 // seconds to the first token outside the scheduler
 	unserved                      float64 // requests per minute on which clients give up before the first token
 	condition                     string  // of its GPU, for which it must leave service
@@ -61,7 +63,7 @@ func well() *replica {
 	return &replica{
 		version: "1", started: -day, requests: 600, itl: 0.02, output: 10, ttft: 0.3, queue: 0.03, prefill: 0.06, prompt: 900,
 		running: 6, kv: 0.2, busy: 0.95,
-		hits: 0.6, accepted: 0.7, cut: 0.05, inside: 6, totals: map[string]float64{},
+		hits: 0.6, accepted: 0.7, cut: 0.05, inside: 6, burst: 1, totals: map[string]float64{},
 	}
 }
 
@@ -168,7 +170,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	r.began = r.started
 	gauge(metrics.EngineRestarts, r.restarts, page)
 	gauge(metrics.EngineStartTime, float64(rulesim.Epoch.Add(r.started).Unix()), page)
-	gauge(metrics.RequestsRunning, r.running, engine)
+	gauge(metrics.RequestsRunning, r.running*(1-metrics.Bool(r.swings && r.age%2 == 0)), engine)
 	r.waiting += r.grows
 	if !r.frontend {
 		gauge(metrics.RequestsWaiting, r.waiting, engine)
@@ -179,6 +181,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	}
 	counter(metrics.RequestsWithoutToken, "", r.unserved, engine)
 	gauge(metrics.EngineUnscheduled, r.unscheduled, engine)
+	gauge(metrics.RequestBurst, r.burst, engine)
 	counter(metrics.RequestsArrived, "", max(0, r.requests+r.unserved+inside-r.inside), engine)
 	r.inside = inside
 	gauge(metrics.KVCacheUsage, r.kv, engine)
@@ -270,7 +273,7 @@ func TestVerdict(t *testing.T) {
 			r.started, r.waiting, r.warm, r.queue = onset, 30, true, 0.2
 		}},
 		{"engine. 50% of requests at p1 get no token.", slo.TTFT, true, func(r *replica) { r.unserved = 600 }},
-		{"engine. Requests spend 1.5s in the server of p1, outside its queue and prefill.", slo.TTFT, true, func(r *replica) {
+		{"engine. First tokens of p1 come 1.5s later than its queue and prefill explain.", slo.TTFT, true, func(r *replica) {
 			r.ttft, r.unscheduled = 1.8, 1.5
 		}},
 		{"engine. p1 restarted 3 times within six hours.", slo.TTFT, true, func(r *replica) {
@@ -308,6 +311,22 @@ func TestVerdict(t *testing.T) {
 		{
 			"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false,
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue = 0.08, 24, 40, 0.24 },
+		},
+		{
+			"queueing. Requests arrive in bursts of about 90 and wait.", slo.TTFT, false, // larger batches for seconds
+			func(r *replica) {
+				r.burst, r.itl, r.running, r.swings, r.waiting, r.queue = 90, 0.08, 24, true, 40, 0.24
+			},
+		},
+		{
+			"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false, // a small share of 300 in half a minute
+			func(r *replica) {
+				r.burst, r.itl, r.running, r.swings, r.waiting, r.queue = 8, 0.08, 24, true, 40, 0.24
+			},
+		},
+		{
+			"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false, // the replicas are always busy
+			func(r *replica) { r.burst, r.itl, r.running, r.waiting, r.queue = 90, 0.08, 24, 40, 0.24 },
 		},
 		{"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false, // clients leave
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue, r.left = 0.08, 24, 40, 0.24, 0.9 }},

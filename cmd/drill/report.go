@@ -145,8 +145,8 @@ grep missed: docs/public-incidents.csv      # what alerted nobody
 
 The readings are %s apart, the second at the time of the page. An answer is right if it names the branch of the cause. It is unsure if it names a
 wrong branch and another branch, both with low confidence. In the CSV, an answer with low confidence ends with a question mark, and a wrong branch
-begins with an exclamation mark. Two readings do not show yesterday's traffic, or engines that are already gone. Only an exporter that was already
-running before the upgrade, as on a real node, can report the new version.
+begins with an exclamation mark. Two readings do not show yesterday's traffic, or engines that are already gone. Only an exporter that read
+an engine before its upgrade, as on a real node, can report that the version is new.
 
 %s
 %s`, incidents, seedsInWords(seeds), score.Apart, triageSummary(triages), report.FirstScore)

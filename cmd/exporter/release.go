@@ -25,8 +25,8 @@ type releaseOptions struct {
 
 func parseRelease(args []string, out io.Writer) (o releaseOptions, asked bool, err error) {
 	app := kingpin.New("exporter release",
-		"Compare each model before and after a change of its version or settings. Exit status, by the newest change of each model: 0 no "+
-			"worse, 1 worse, 2 unknown.")
+		"Compare each model before and after a change of its version or settings. Exit status: 0 no "+
+			"model is worse, 1 a model is worse, 2 unknown. Only the newest change of each model counts.")
 	app.HelpFlag.Short('h')
 	app.UsageWriter(out).Terminate(func(int) { asked = true })
 	app.Flag("prometheus", "Address of the Prometheus that scrapes the exporters.").PlaceHolder("URL").Required().StringVar(&o.prometheus)

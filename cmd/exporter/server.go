@@ -58,7 +58,7 @@ func (o *serverOptions) addFlags(app *kingpin.Application) {
 	app.Flag("compat.dcgm", "Also serve metrics of NVIDIA's GPUs with the names, units and labels of dcgm-exporter's default counters, "+
 		"DCGM_FI_*.").BoolVar(&o.dcgm)
 	app.Flag("web.runbook-query-url", "Address that a click on a runbook's query opens. {query} stands for the query, as in "+
-		"https://prometheus.example/graph?g0.tab=1&g0.expr={query}; {json} stands for the query within JSON, as in the addresses of "+
+		"https://prometheus.example/graph?g0.tab=1&g0.expr={query}; {json} stands for the query escaped for a JSON string, as in the addresses of "+
 		"Grafana's Explore.").StringVar(&o.queries)
 	o.listen = webflag.AddFlags(app, ":9844")
 }

@@ -26,6 +26,12 @@ const (
 	// enough is the number of first tokens that this comparison needs.
 	compared = 2 * time.Minute
 	enough   = 10
+	// Arrivals are counted per interval of arrivalsEvery. The intervals of the last arrivalsFor are compared, if there are
+	// arrivalsLeast of them with at least arrivalsFew requests.
+	arrivalsEvery = 30 * time.Second
+	arrivalsFor   = 10 * time.Minute
+	arrivalsLeast = 8
+	arrivalsFew   = 20
 )
 
 // more holds the increases of counters between the last two readings.
@@ -40,6 +46,7 @@ type more struct {
 type numbers struct {
 	values    map[string]float64 // of counters at the last reading
 	arrivals  arrivals
+	bursts    bursts
 	prefilled owing
 	tokenless tokenless
 }
@@ -102,6 +109,62 @@ type arrivals struct {
 // ended before or after the number of running requests falls, so a decrease cancels the next increase.
 func (a *arrivals) count(more float64) {
 	a.total, a.less = a.total+max(0, more-a.less), max(0, -more)
+}
+
+// bursts measures how many requests arrive together.
+type bursts struct {
+	at        time.Time // end of the last interval
+	total     float64   // arrivals until then
+	intervals []arrived // of the last arrivalsFor
+}
+
+// arrived holds the requests that arrived in an interval.
+type arrived struct {
+	end               time.Time
+	requests, seconds float64
+}
+
+// add adds a reading. An interval ends at the reading that is nearest to its intended end.
+func (b *bursts) add(at time.Time, total float64) {
+	took := at.Sub(b.at)
+	switch {
+	case b.at.IsZero() || took > 4*arrivalsEvery:
+		b.intervals = nil
+	case took < arrivalsEvery*2/3:
+		return
+	default:
+		b.intervals = append(b.intervals, arrived{at, total - b.total, took.Seconds()})
+		for at.Sub(b.intervals[0].end) >= arrivalsFor {
+			b.intervals = b.intervals[1:]
+		}
+	}
+	b.at, b.total = at, total
+}
+
+// size returns the index of dispersion of the arrivals, which is the variance of their number divided by its mean. If n
+// requests arrive together at random times, it is n. The variance is computed from the changes between successive
+// intervals: the rises alone, or the falls alone, have a sum of squares of once the variance per change. The smaller sum
+// counts, because a burst ends, whereas a lasting increase only rises.
+func (b *bursts) size() (size float64, known bool) {
+	var requests, seconds float64
+	for _, s := range b.intervals {
+		requests, seconds = requests+s.requests, seconds+s.seconds
+	}
+	n := float64(len(b.intervals))
+	if n < arrivalsLeast || requests < arrivalsFew {
+		return 0, false
+	}
+	var rises, falls, before float64
+	for i, s := range b.intervals {
+		over := s.requests - s.seconds*requests/seconds
+		if change := over - before; i > 0 && change > 0 {
+			rises += change * change
+		} else if i > 0 {
+			falls += change * change
+		}
+		before = over
+	}
+	return max(1, min(rises, falls)/(n-1)/(requests/n)), true
 }
 
 // tokenless counts requests that ended without a first token. Some running requests have no first token yet. Therefore,

@@ -216,6 +216,7 @@ var memories = []struct {
 }{
 	{metrics.RequestsInFlight, func(u *unit, p *past) (float64, bool) { return p.inFlight(), u.held != nil && !math.IsNaN(p.last.held) }},
 	{metrics.RequestsArrived, func(_ *unit, p *past) (float64, bool) { return p.arrivals.total, true }},
+	{metrics.RequestBurst, func(_ *unit, p *past) (float64, bool) { return p.bursts.size() }},
 	{metrics.PrefillComputedTokens, func(_ *unit, p *past) (float64, bool) { return p.prefilled.total, true }},
 	{metrics.RequestsWithoutToken, func(_ *unit, p *past) (float64, bool) { return p.tokenless.ended, true }},
 	{metrics.EngineUnscheduled, func(_ *unit, p *past) (float64, bool) { return p.unseen.seconds() }},
@@ -286,6 +287,9 @@ func (p *past) see(u *unit, r sight) {
 		moved = v > before || v < before && !counter
 	}
 	p.count(u, p.last, r, restarted)
+	if moved || r.load == 0 { // an engine that stands still may show its arrivals later
+		p.bursts.add(r.at, p.arrivals.total)
+	}
 	switch {
 	case p.last.at.IsZero() || restarted:
 		earlier := p.last.good

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -453,6 +454,46 @@ func TestArrivals(t *testing.T) {
 	p = play(t, "llamacpp/b10450-loaded.prom")
 	p.pass(2*tick, tick, nil)
 	p.last.want(t, metrics.RequestsArrived.Name)
+}
+
+// TestBursts checks that requests that arrive together are told from more requests, and from a standstill that hides
+// arrivals.
+func TestBursts(t *testing.T) {
+	const running = "vllm:num_requests_running"
+	p := play(t, "vllm/v0.32.0-healthy.prom")
+	random := rand.New(rand.NewPCG(1, 2))
+	independent := func(mean float64) (n float64) { // the number of arrivals in a tick
+		for at := random.ExpFloat64(); at < mean; at += random.ExpFloat64() {
+			n++
+		}
+		return n
+	}
+	between := func(what string, low, high float64) {
+		t.Helper()
+		if v := p.last.get(t, metrics.RequestBurst.Name); len(v) != 1 || v[0] < low || v[0] > high {
+			t.Errorf("%s: %v requests arrive together, want %g to %g", what, v, low, high)
+		}
+	}
+	p.set(running, 0)
+	p.pass(2*time.Minute, tick, func() { p.serves(independent(10)) })
+	p.last.want(t, metrics.RequestBurst.Name) // not yet known
+	p.pass(10*time.Minute, tick, func() { p.serves(independent(10)) })
+	between("each on its own", 1, 2.5)
+	p.pass(5*time.Minute, tick, func() { p.serves(independent(50)) })
+	between("five times as many, each on its own", 1, 2.5)
+	p.pass(10*time.Minute, tick, func() { p.serves(12 * independent(10./12)) })
+	between("twelve at a time", 6, 20)
+	p.pass(10*time.Minute, 2*tick, func() { p.serves(independent(20)) })
+	between("each on its own again", 1, 2.5)
+	p.pass(10*time.Minute, time.Minute, func() { p.serves(12 * independent(40./12)) })
+	between("twelve at a time, read once a minute", 4, 25)
+	p.pass(10*time.Minute, tick, func() { p.serves(independent(10)) })
+	p.set(running, 5)
+	p.pass(90*time.Second, tick, nil)
+	p.serves(6 * 10)
+	p.set(running, 0)
+	p.pass(3*time.Minute, tick, func() { p.serves(independent(10)) })
+	between("after a standstill", 1, 2.5)
 }
 
 // TestWithoutToken checks that a request counts if it ended without a first token, and not while it may still get one.

@@ -312,6 +312,7 @@ func (c *compiler) nameWhole(u *unit, key [outLabels]string) {
 	}
 	for f, has := range map[*metrics.Family]bool{
 		metrics.RequestsArrived:       len(u.requests)+len(u.firsts) > 0,
+		metrics.RequestBurst:          len(u.requests)+len(u.firsts) > 0,
 		metrics.RequestsWithoutToken:  len(u.requests) > 0 && len(u.firsts) > 0,
 		metrics.EngineUnscheduled:     timed(metrics.TimeToFirstToken) && timed(metrics.QueueTime) && timed(metrics.PrefillTime),
 		metrics.PrefillComputedTokens: len(u.prompts.all) > 0,

@@ -79,7 +79,7 @@ type Options struct {
 	PodLogs string
 	// ProcFS is the mount point of the proc file system. Default: /proc.
 	ProcFS string
-	// Interval is the time between two queries of the kubelet and scans of the processes. Default: 15 s.
+	// Interval is how often the kubelet is queried and the processes are scanned. Default: 15 s.
 	Interval time.Duration
 }
 

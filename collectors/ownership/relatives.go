@@ -99,8 +99,8 @@ func (l *look) commands(pid int) (lines [][]string) {
 	return lines
 }
 
-// agreed returns the targets of servers that belong together. One process may serve several metrics pages, and several
-// processes may serve the same metrics page.
+// agreed returns the targets of the servers, or nil if a server shares neither its process nor its target with the first.
+// One process may serve several metrics pages, and several processes may serve the same metrics page.
 func agreed(servers []server) (targets []int) {
 	for _, s := range servers {
 		if s.pid != servers[0].pid && s.target != servers[0].target {

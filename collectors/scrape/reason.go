@@ -96,8 +96,8 @@ func Remedy(all []Explanation, reason string) string {
 	return ""
 }
 
-// An Error reports a metrics page that was fetched, but that cannot or must not be used. Reason is a reason of this
-// package or of the caller.
+// An Error reports a metrics page that was fetched, but that cannot or must not be used. Reason is one of the constants of
+// this package, or a reason that the caller defines.
 type Error struct {
 	Reason string
 	Err    error
