@@ -467,12 +467,14 @@ func (p *past) began(u *unit, r sight, d time.Duration) time.Time {
 	return time.Time{}
 }
 
-// wait returns the time without progress that proves a stall if only the gauges show work. The time is longer if few
-// answers are due, or if there are few connections.
+// wait returns the time without progress that proves a stall if the gauges alone do not prove it: the time in which
+// manyDue answers are due, but at least d. If fewer are due, or if there are few connections, it is unproven.
 func (p *past) wait(r sight, d time.Duration) time.Duration {
-	few := r.files && p.above(r) < min(connected, p.due(r.at, d)/4)
-	if p.due(r.at, d) >= manyDue && !few {
-		return d
+	if r.files && p.above(r) < min(connected, p.due(r.at, d)/4) {
+		return max(d, unproven)
+	}
+	if perMinute := p.due(r.at, time.Minute); manyDue < perMinute*unproven.Minutes() {
+		return max(d, time.Duration(manyDue/perMinute*float64(time.Minute)))
 	}
 	return max(d, unproven)
 }

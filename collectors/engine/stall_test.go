@@ -139,6 +139,13 @@ func TestHangOfVLLM(t *testing.T) {
 		p.pass(tick, tick, nil)
 		p.wants(90, 2)
 	})
+	t.Run("begins idle, 16 answers a minute", func(*testing.T) { // a play on a real engine
+		p := hour(4)
+		p.pass(time.Minute, tick, func() { p.add("process_open_fds", 4) })
+		p.wants(0, 16)
+		p.pass(time.Minute, tick, func() { p.add("process_open_fds", 4) })
+		p.wants(105, 32)
+	})
 	t.Run("begins idle, little traffic", func(t *testing.T) {
 		p := hour(0.5)
 		p.pass(8*time.Minute, tick, func() { p.add("process_open_fds", 0.5) })
