@@ -35,7 +35,7 @@ var (
 		Branch: Routing,
 		Expr: promql.Unless(promql.Or(promql.And(promql.Vector(metrics.RecordedAnswersMissing), promql.CountBy(modelLabels, silentGateways())),
 			fellSilent()), above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests,
-			promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), recentWindow)), 0)), // failed requests have arrived, too
+			promql.Re(metrics.LabelOutcome, slo.FailedOutcomes+"|"+string(metrics.OutcomeAbort))), recentWindow)), 0)), // these have arrived, too
 		Severity: slo.Page,
 		For:      minute,
 		Keep:     5 * minute,

@@ -64,6 +64,11 @@ func TestTrafficThatIsGone(t *testing.T) {
 				emit(metrics.Requests, 10*max(0, (at-gone).Minutes()), metrics.LabelOutcome, string(metrics.OutcomeError))
 			},
 		},
+		"clients give up on an engine that shows no requests": { // a play on a real engine
+			perMinute: 20, with: func(at time.Duration, emit func(f *metrics.Family, v float64, labels ...string)) {
+				emit(metrics.Requests, 10*max(0, (at-gone).Minutes()), metrics.LabelOutcome, string(metrics.OutcomeAbort))
+			},
+		},
 		"all engines restart": {
 			perMinute: 20, asks: func(at time.Duration, _ int) bool { return at < gone || at > gone+24*time.Minute },
 			with: func(at time.Duration, emit func(f *metrics.Family, v float64, labels ...string)) {
