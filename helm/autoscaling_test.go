@@ -154,7 +154,7 @@ func (c installation) change(t *testing.T, patch string) {
 // replicas returns the replicas that the Deployment has.
 func (c installation) replicas(t *testing.T) int64 {
 	t.Helper()
-	d, err := c.Of("apps", "deployments", "llm").Get(t.Context(), "chat", metav1.GetOptions{})
+	d, err := c.Objects("apps", "deployments", "llm").Get(t.Context(), "chat", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

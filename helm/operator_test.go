@@ -193,7 +193,7 @@ func (c installation) files(t *testing.T, resource, name string, texts ...string
 	t.Helper()
 	files := map[string]string{}
 	e2e.Until(t, fmt.Sprintf("%s %s has %q", resource, name, texts), func() bool {
-		o, err := c.Of("", resource, "monitoring").Get(t.Context(), name, metav1.GetOptions{})
+		o, err := c.Objects("", resource, "monitoring").Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return false
 		}
@@ -224,7 +224,7 @@ func (c installation) files(t *testing.T, resource, name string, texts ...string
 // exporter with the pod's arguments, environment, volumes and service account.
 func (c installation) runDaemon(t *testing.T, node, ip string) {
 	t.Helper()
-	daemonSet, err := c.Of("apps", "daemonsets", "monitoring").Get(t.Context(), "gpu-llm-node-exporter", metav1.GetOptions{})
+	daemonSet, err := c.Objects("apps", "daemonsets", "monitoring").Get(t.Context(), "gpu-llm-node-exporter", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

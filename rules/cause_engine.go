@@ -48,7 +48,7 @@ var (
 		Summary:     "Engine " + theEngine + " is down",
 		Description: "The engine's metrics cannot be read, or show that it has no worker. The other replicas take its load, so expect queueing.",
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason},
-			promql.Vector(metrics.EngineUp, same(pageLabels...)...)), LabelledBy("", metrics.LabelReason)}},
+			promql.Vector(metrics.EngineUp, same(pageLabels...)...)), LabelledBy("", metrics.LabelReason)}, xidsOfEngine},
 		Dashboard: EngineDashboard,
 	}
 	ModelStalled = &Alert{
@@ -108,9 +108,17 @@ var (
 		Description: `{{ if eq $labels.reason "stalls" }}The engine resumed by itself each time. A standstill pages only if it lasts four minutes. ` +
 			`Save its stacks during the next standstill.` +
 			`{{ else }}Each restart drops all requests, and the engine must load its model again. First of all, find out why the previous process died.{{ end }}`,
+		Split:     []Evidence{xidsOfEngine},
 		Dashboard: EngineDashboard,
 	}
 )
+
+// xidsOfEngine lists the XIDs of the last hour on the GPUs of the alert's engine. Any XID, also one that needs no service,
+// may be why the engine's process died.
+var xidsOfEngine = Evidence{"XIDs of its GPUs in the last hour", promql.CountBy([]string{metrics.LabelXID},
+	promql.And(above(promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour), 0),
+		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, same(pageLabels...)...), hour),
+		promql.On(onGPULabels()...))), LabelledBy("", metrics.LabelXID)}
 
 // retire explains how to remove a model permanently.
 const retire = "To retire the model, remove its target, or set may_be_absent: true in one of its objectives."

@@ -3,6 +3,7 @@ package rules_test
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -105,6 +106,29 @@ func TestSlowReplicaIsNamedWithItsPeersTime(t *testing.T) {
 		if split := w.splits(t, rules.ReplicaSkew, 25*time.Minute)["llama-0"]; !strings.Contains(split, want) {
 			t.Errorf("with the GPU %q the ticket says %q, want %q", gpu, split, want)
 		}
+	}
+}
+
+// TestXIDsBeforeRestartsAreNamed checks that the ticket about an engine that restarts lists the XIDs of its own GPUs, also
+// one that needs no service.
+func TestXIDsBeforeRestartsAreNamed(t *testing.T) {
+	w := &world{objectives: slo.Defaults(), extra: func(at time.Duration, emit rulesim.Emit) {
+		restarts := min(3, math.Floor(at.Minutes()/9))
+		for i, xid := range []string{"43", "79"} {
+			pod, gpu := fmt.Sprintf("llama-%d", i), fmt.Sprintf("GPU-%d", i)
+			of := func(f *metrics.Family, value float64, more ...string) {
+				emit(series(f.Name, append(more, metrics.LabelNamespace, "prod", metrics.LabelPod, pod, metrics.LabelServer, pod+":8000")...), value)
+			}
+			of(metrics.EngineUp, 1)
+			of(metrics.EngineInfo, 1, metrics.LabelModel, "llama", metrics.LabelRuntime, "vllm", metrics.LabelVersion, "0.32.0")
+			of(metrics.EngineGPUInfo, 1, metrics.LabelModel, "llama", metrics.LabelRuntime, "vllm", metrics.LabelGPUUUID, gpu, metrics.LabelGPU, "0")
+			of(metrics.EngineRestarts, restarts*metrics.Bool(i == 0))
+			emit(series(metrics.GPUXIDErrors.Name, metrics.LabelGPUUUID, gpu, metrics.LabelGPU, "0", metrics.LabelXID, xid), restarts)
+		}
+	}}
+	const want = "XIDs of its GPUs in the last hour: 43.\n"
+	if split := w.splits(t, rules.EngineCrashLoop, 35*time.Minute)["llama-0"]; !strings.Contains(split+"\n", want) {
+		t.Errorf("the ticket says %q, want %q", split, want)
 	}
 }
 
