@@ -198,7 +198,8 @@ func (j *judge) evaluate() error {
 	for _, g := range rules.Groups(rules.Options{}) {
 		records = append(records, g.Records...)
 		for _, a := range g.Alerts {
-			if a == rules.EngineDown || a == rules.GatewayDown || a.Severity == slo.Page && a.Branch != rules.Symptom && a.Branch != rules.Exporter {
+			down := a.Name == rules.EngineDown.Name || a.Name == rules.GatewayDown.Name
+			if down || a.Severity == slo.Page && a.Branch != rules.Symptom && a.Branch != rules.Exporter {
 				j.alerts = append(j.alerts, a)
 			}
 		}
@@ -548,13 +549,13 @@ func (j *judge) alertSays(a *rules.Alert, m subject, s engine.Sample) (string, e
 	switch {
 	case err != nil:
 		return "", err
-	case a == rules.ModelDown && s.F >= 0 && m.name == "":
+	case a.Name == rules.ModelDown.Name && s.F >= 0 && m.name == "":
 		return "No engine that is read here serves, and none has reported its model", nil
-	case a == rules.ModelDown && s.F >= 0:
+	case a.Name == rules.ModelDown.Name && s.F >= 0:
 		return says + ", among those that are read here", nil
-	case a == rules.EngineDown && m.name == "" && j.workerless(s.Metric):
+	case a.Name == rules.EngineDown.Name && m.name == "" && j.workerless(s.Metric):
 		return where(s.Metric) + " has no worker, and never reported its model", nil
-	case a == rules.EngineDown && m.name == "":
+	case a.Name == rules.EngineDown.Name && m.name == "":
 		return where(s.Metric) + " does not answer, and never reported its model", nil
 	}
 	return says, nil

@@ -447,7 +447,7 @@ clusters: [{name: test, cluster: {server: '%s', certificate-authority-data: %s}}
 	// has checks that a version is installed, with the objectives of the user.
 	has := func(of built) {
 		t.Helper()
-		daemonSet, err := c.Of("apps", "daemonsets", "monitoring").Get(t.Context(), "llm-llm-node-exporter", metav1.GetOptions{})
+		daemonSet, err := c.Objects("apps", "daemonsets", "monitoring").Get(t.Context(), "llm-llm-node-exporter", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -458,18 +458,18 @@ clusters: [{name: test, cluster: {server: '%s', certificate-authority-data: %s}}
 		if out := output(t, exec.Command("go", "tool", "crane", "manifest", want)); !strings.Contains(out, "manifests") {
 			t.Errorf("the registry has no %s: %s", want, out)
 		}
-		config, err := c.Of("", "configmaps", "monitoring").Get(t.Context(), "llm-llm-node-exporter", metav1.GetOptions{})
+		config, err := c.Objects("", "configmaps", "monitoring").Get(t.Context(), "llm-llm-node-exporter", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(fmt.Sprint(config.Object["data"]), "name: ours") {
 			t.Errorf("the objectives of the user are gone: %v", config.Object["data"])
 		}
-		rules, err := c.Of("monitoring.coreos.com", "prometheusrules", "monitoring").List(t.Context(), metav1.ListOptions{})
+		rules, err := c.Objects("monitoring.coreos.com", "prometheusrules", "monitoring").List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(rules.Items) == 0 {
 			t.Errorf("no rules: %v", err)
 		}
-		boards, err := c.Of("", "configmaps", "monitoring").List(t.Context(), metav1.ListOptions{LabelSelector: "grafana_dashboard=1"})
+		boards, err := c.Objects("", "configmaps", "monitoring").List(t.Context(), metav1.ListOptions{LabelSelector: "grafana_dashboard=1"})
 		if err != nil || len(boards.Items) != 7 {
 			t.Errorf("%d dashboards, %v", len(boards.Items), err)
 		}
@@ -478,8 +478,8 @@ clusters: [{name: test, cluster: {server: '%s', certificate-authority-data: %s}}
 	install := append([]string{"install", "llm"}, append(slices.Clone(chart), "--version", r.version, "--create-namespace", "--values",
 		dir+"/values.yaml")...)
 	e2e.Until(t, "definitions are served", func() bool {
-		_, err := c.Of("monitoring.coreos.com", "podmonitors", "").List(t.Context(), metav1.ListOptions{})
-		_, other := c.Of("monitoring.coreos.com", "prometheusrules", "").List(t.Context(), metav1.ListOptions{})
+		_, err := c.Objects("monitoring.coreos.com", "podmonitors", "").List(t.Context(), metav1.ListOptions{})
+		_, other := c.Objects("monitoring.coreos.com", "prometheusrules", "").List(t.Context(), metav1.ListOptions{})
 		return err == nil && other == nil
 	})
 	run(install...)
@@ -494,7 +494,7 @@ clusters: [{name: test, cluster: {server: '%s', certificate-authority-data: %s}}
 	run("rollback", "llm", "1", "--namespace", "monitoring")
 	has(r)
 	run("uninstall", "llm", "--namespace", "monitoring")
-	left, err := c.Of("", "configmaps", "monitoring").List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + product})
+	left, err := c.Objects("", "configmaps", "monitoring").List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + product})
 	if err != nil || len(left.Items) > 0 {
 		t.Errorf("left behind: %v, %v", left.Items, err)
 	}

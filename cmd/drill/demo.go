@@ -229,7 +229,7 @@ func (d demo) foresee(ctx context.Context, in incident.Incident) score.Score {
 		return score.Score{}
 	}
 	defer p.Close()
-	return score.Of(p)
+	return score.New(p)
 }
 
 // explain prints what will happen, and which commands may be typed.

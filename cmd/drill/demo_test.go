@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ func TestDemo(t *testing.T) {
 	exporter, prometheus, temporary := e2e.Address(t), e2e.Address(t), t.TempDir()
 	demo := exec.Command(e2e.Build(t, "."), "demo", "--exporter="+e2e.Build(t, "../exporter"), "--listen="+exporter, "--prometheus="+
 		prometheus, "--onset=3s")
+	demo.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // for a test that is killed
 	shown := &e2e.Buffer{}
 	demo.Stdout, demo.Stderr, demo.Env = shown, shown, append(os.Environ(), "TMPDIR="+temporary)
 	typed, err := demo.StdinPipe()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
@@ -28,6 +29,7 @@ func TestTry(t *testing.T) {
 	exporter, prometheus, temporary := port(), port(), t.TempDir()
 	try := exec.Command(e2e.Build(t, "."), "try", "--exporter="+e2e.Build(t, "../exporter"), "--listen="+exporter, "--prometheus="+prometheus,
 		"--", "--engine.target="+engine.URL, "--discovery=none")
+	try.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // for a test that is killed
 	shown := &e2e.Buffer{}
 	try.Stdout, try.Stderr, try.Env = shown, shown, append(os.Environ(), "TMPDIR="+temporary)
 	if err := try.Start(); err != nil {

@@ -121,7 +121,7 @@ func (s *stage) live() {
 
 // ready reports whether a node is ready and the exporter's pod runs there.
 func (s *stage) ready(node string) bool {
-	pod, err := s.Of("", "pods", "monitoring").Get(s.t.Context(), "exporter-"+node, metav1.GetOptions{})
+	pod, err := s.Objects("", "pods", "monitoring").Get(s.t.Context(), "exporter-"+node, metav1.GetOptions{})
 	if err != nil {
 		return false
 	}
@@ -206,7 +206,7 @@ func (s *stage) node(name string) (taints []string, condition string) {
 
 // condition returns the taints of a node, and the status of a condition.
 func (s *stage) condition(name, kind string) (taints []string, condition string) {
-	n, err := s.Of("", "nodes", "").Get(context.Background(), name, metav1.GetOptions{})
+	n, err := s.Objects("", "nodes", "").Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {
 		return []string{err.Error()}, ""
 	}
@@ -311,7 +311,7 @@ func (s *stage) plain(t *testing.T) {
 	s.imitate(metrics.Replace)
 	s.within(30*time.Second, "a node without DRA has a taint", taints(act.TaintKey+" NoExecute", "mine NoSchedule", notReady))
 	patch := []byte(`{"metadata":{"labels":{"touched":"by-a-person"}}}`)
-	if _, err := s.Of("", "nodes", "").Patch(t.Context(), "plain", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := s.Objects("", "nodes", "").Patch(t.Context(), "plain", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.imitate(metrics.Healthy)
@@ -382,7 +382,7 @@ func (s *stage) gone(t *testing.T, is func(...string) func() bool) {
 	perRound := float64(s.asked.Load()-asked) / here.Sub(left).Seconds() * 10
 	s.Serve(t)
 	e2e.Until(t, "the API server is back", func() bool {
-		_, err := s.Of("", "nodes", "").List(t.Context(), metav1.ListOptions{})
+		_, err := s.Objects("", "nodes", "").List(t.Context(), metav1.ListOptions{})
 		return err == nil
 	})
 	most, storm := s.most(90 * time.Second)
@@ -417,7 +417,7 @@ func (s *stage) gone(t *testing.T, is func(...string) func() bool) {
 
 // told lists the reasons of the events since a time, by GPU.
 func (s *stage) told(t *testing.T, since time.Time) map[int][]string {
-	list, err := s.Of("events.k8s.io", "events", "monitoring").List(t.Context(), metav1.ListOptions{})
+	list, err := s.Objects("events.k8s.io", "events", "monitoring").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -440,7 +440,7 @@ func (s *stage) told(t *testing.T, since time.Time) map[int][]string {
 
 // events checks that each change is reported once.
 func (s *stage) events(t *testing.T) {
-	list, err := s.Of("events.k8s.io", "events", "monitoring").List(t.Context(), metav1.ListOptions{})
+	list, err := s.Objects("events.k8s.io", "events", "monitoring").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -82,17 +83,11 @@ var whatArrives = map[string]map[string]string{
 	},
 }
 
-// recordings are metrics pages of real engines, if a checkout has them beside it.
-const recordings = "../../../shared/captures"
-
 // TestRealPagesThroughRealPrometheus serves metrics pages of real engines over HTTP, has the built exporter read them and
 // a real Prometheus scrape the exporter, and compares every value of the vocabulary: Prometheus must store the engine's
 // values.
 func TestRealPagesThroughRealPrometheus(t *testing.T) {
-	pages, err := filepath.Glob(filepath.Join(recordings, "*", "*.prom"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pages := golden.Recordings(t, "*/*.prom")
 	kind := func(page string) string { return strings.TrimSuffix(filepath.Base(filepath.Dir(page)), "-simulator") }
 	if len(pages) == 0 { // the project's own metrics pages replace them
 		for _, p := range []string{"vllm/v0.19.0-dp2-spec.prom", "sglang/v0.5.2.prom", "llamacpp/b10450-loaded.prom"} {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
@@ -21,10 +22,7 @@ import (
 // TestNoTicketForWhatNobodyDeclared reads metrics pages of many engines, without a configuration. No ticket ever
 // opens only because an engine cannot count an undeclared objective, or lacks metrics that it never had.
 func TestNoTicketForWhatNobodyDeclared(t *testing.T) {
-	pages, err := filepath.Glob(filepath.Join(recordings, "*", "*.prom"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pages := golden.Recordings(t, "*/*.prom")
 	// An imitation of vLLM lacks metrics that every vLLM has, so its ticket is correct. Metrics pages of incidents are
 	// chosen below.
 	pages = slices.DeleteFunc(pages, func(page string) bool {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/scrape"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -22,8 +22,7 @@ func TestClaimsEqualSeries(t *testing.T) {
 	for _, name := range pages(t) {
 		checkClaims(t, name, page(t, name))
 	}
-	captured, _ := filepath.Glob("../../../shared/captures/*/*.prom") // of real engines, where there are any
-	for _, name := range captured {
+	for _, name := range golden.Recordings(t, "*/*.prom") {
 		body, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -256,10 +257,12 @@ func TestTiersHoldNoMoreThanAll(t *testing.T) {
 	}
 }
 
-// TestIdleEnginesLackNothing reads metrics pages recorded from running engines, if they lie beside the checkout. A
+// TestIdleEnginesLackNothing reads metrics pages recorded from running engines, if RECORDINGS names them. A
 // family that appears with its first use is not missing on an engine that never used it.
 func TestIdleEnginesLackNothing(t *testing.T) {
-	const captures = "../../../shared/captures"
+	if golden.Recordings(t, "*") == nil {
+		t.Skip("RECORDINGS names no folder")
+	}
 	var newer []string
 	for _, f := range metrics.All()[metrics.KVTransferPostTime.Index : metrics.EstimatedMemoryBytes.Index+1] {
 		newer = append(newer, f.Name)
@@ -268,7 +271,7 @@ func TestIdleEnginesLackNothing(t *testing.T) {
 		"vllm/2026-02-27-one-engine.prom", "vllm/2026-08-17-dp4.prom", "sglang/2026-07-20-one-rank.prom",
 		"llamacpp/metrics-2-under-load-a.prom",
 	} {
-		body, err := os.ReadFile(filepath.Join(captures, name))
+		body, err := os.ReadFile(filepath.Join(os.Getenv("RECORDINGS"), name))
 		if err != nil {
 			t.Skip("no captures: ", err)
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -201,10 +200,8 @@ func TestNamesOnPagesAreKnown(t *testing.T) {
 	for _, name := range pages(t) {
 		check(name, readPage(t, name))
 	}
-	// of real engines, where there are any
-	for _, glob := range []string{"../../../shared/captures/*/*.prom", "../../../shared/captures/*/*/*.prom"} {
-		captured, _ := filepath.Glob(glob)
-		for _, name := range captured {
+	for _, glob := range []string{"*/*.prom", "*/*/*.prom"} {
+		for _, name := range golden.Recordings(t, glob) {
 			if body, err := os.ReadFile(name); err == nil {
 				check(name, string(body))
 			}

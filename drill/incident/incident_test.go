@@ -99,7 +99,7 @@ func TestPublic(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			for _, problem := range score.Of(p).Problems {
+			for _, problem := range score.New(p).Problems {
 				t.Error(problem)
 			}
 		})

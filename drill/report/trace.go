@@ -63,7 +63,7 @@ const before = 15 * time.Minute
 // New scores a played incident, and reads its plots from the samples that Prometheus stored. Plots without a change are
 // left out.
 func New(p *play.Play) (Trace, error) {
-	t := Trace{Incident: p.Incident, Score: score.Of(p), Sent: p.Sent}
+	t := Trace{Incident: p.Incident, Score: score.New(p), Sent: p.Sent}
 	for _, s := range signals {
 		plot := &Plot{Title: s.title, Lines: map[string][]Point{}}
 		for at := -before; at <= p.Incident.Lasts; at += rules.Interval {

@@ -29,7 +29,7 @@ func playFrom(t *testing.T, in incident.Incident, asked []string) told {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	s := score.Of(p)
+	s := score.New(p)
 	got := told{by: s.PagedBy, cause: s.Cause, at: s.Delay}
 	for line := range strings.Lines(s.Split) {
 		if strings.HasPrefix(line, "Look first at") {

@@ -126,7 +126,7 @@ func TestMutations(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			problems := strings.Join(score.Of(p).Problems, "\n")
+			problems := strings.Join(score.New(p).Problems, "\n")
 			if m.want == "" && problems != "" || !strings.Contains(problems, m.want) {
 				t.Errorf("problems %q, want %q among them", problems, m.want)
 			}

@@ -65,8 +65,8 @@ func (s *Score) wrong(format string, args ...any) {
 	s.Problems = append(s.Problems, fmt.Sprintf(format, args...))
 }
 
-// Of judges the outcome of an incident.
-func Of(p *play.Play) Score {
+// New judges the outcome of an incident.
+func New(p *play.Play) Score {
 	in, firing := p.Incident, p.Firing()
 	s := Score{Incident: in.Name, Seed: p.Seed}
 	s.judgeCalm(firing)

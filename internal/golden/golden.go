@@ -137,6 +137,21 @@ func (m *Missing) Compare(t testing.TB, file string, pages int) {
 	Compare(t, file, rows.String())
 }
 
+// Recordings returns the files that match a pattern in the folder RECORDINGS, an environment variable. The folder has
+// metrics pages of real engines. Without the variable, there are none.
+func Recordings(t testing.TB, pattern string) []string {
+	t.Helper()
+	folder := os.Getenv("RECORDINGS")
+	if folder == "" {
+		return nil
+	}
+	files, err := filepath.Glob(filepath.Join(folder, pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
 // All fails the test if more files match a pattern than tests compare. A file that no test writes any more would
 // wrongly show that its series still exist.
 func All(t testing.TB, pattern string, compared int) {

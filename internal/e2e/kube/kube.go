@@ -95,8 +95,8 @@ func (c *Cluster) Config(token string) *rest.Config {
 	return &rest.Config{Host: c.URL, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAFile: c.CA}}
 }
 
-// Of returns the client for the objects of one kind in a namespace. The API version is v1.
-func (c *Cluster) Of(group, resource, namespace string) dynamic.ResourceInterface {
+// Objects returns the client for the objects of one kind in a namespace. The API version is v1.
+func (c *Cluster) Objects(group, resource, namespace string) dynamic.ResourceInterface {
 	return c.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}).Namespace(namespace)
 }
 
@@ -105,7 +105,7 @@ func (c *Cluster) Of(group, resource, namespace string) dynamic.ResourceInterfac
 func (c *Cluster) Create(t *testing.T, group, resource string, object map[string]any) {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: object}
-	of := c.Of(group, resource, u.GetNamespace())
+	of := c.Objects(group, resource, u.GetNamespace())
 	var err error
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		if _, err = of.Create(t.Context(), u, metav1.CreateOptions{}); err == nil {
@@ -130,7 +130,7 @@ func (c *Cluster) Create(t *testing.T, group, resource string, object map[string
 func (c *Cluster) Delete(t *testing.T, group, resource, namespace, name string) {
 	t.Helper()
 	now := int64(0)
-	if err := c.Of(group, resource, namespace).Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+	if err := c.Objects(group, resource, namespace).Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		t.Fatal(err)
 	}
 }
