@@ -14,10 +14,10 @@ import (
 // TestCostsAreOpenCosts compares the records with OpenCost's worked example (docs/inference-cost-tracking.md) and
 // with the bill: $3.20 an hour for the GPUs of a model with 12,000,000 prompt tokens, 3,000,000 generated tokens
 // (2,000,000 in time), and as many seconds of prefill as of decode. Beside it, two models of an engine that
-// observes no phases share a GPU of another product, and two GPUs are idle.
+// observes no phases share a GPU of another product, and two GPUs are idle. Each GPU draws 300 W.
 func TestCostsAreOpenCosts(t *testing.T) {
 	t.Parallel()
-	sim := newSim(t, group(t, rules.Options{}, "llm-model"), group(t, rules.Options{}, "llm-cost"))
+	sim := newSim(t, group(t, rules.Options{}, "llm-model"), group(t, rules.Options{}, "llm-cost"), group(t, rules.Options{}, "llm-capacity"))
 	const minutes = 20
 	at := func(total float64, since time.Duration) float64 { return total * since.Hours() }
 	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(minutes*time.Minute), time.Minute, func(now time.Time, emit rulesim.Emit) {
@@ -28,6 +28,7 @@ func TestCostsAreOpenCosts(t *testing.T) {
 			gpu := []string{metrics.LabelGPUUUID, fmt.Sprint("GPU-", i)}
 			emit(series(metrics.GPUInfo.Name, append(gpu, metrics.LabelGPUName, product)...), 1)
 			emit(series(metrics.GPUUtilization.Name, gpu...), 0.25)
+			emit(series(metrics.GPUEnergy.Name, gpu...), 300*since.Seconds())
 		}
 		for _, e := range []struct {
 			model           string
@@ -66,6 +67,8 @@ func TestCostsAreOpenCosts(t *testing.T) {
 		`count(llm_cost_per_million_tokens{model_name="bge",allocation_method="compute_time"}) or vector(0)`:                         0,
 		`llm_cost_per_million_tokens{model_name="gte",cost_basis="allocation",phase=""}`:                                             0.40 / 4,
 		`model:llm_hourly_cost:late{model_name="qwen"}`:                                                                              3.20 / 3,
+		metrics.RecordedEnergyPerToken.Name + `{model_name="qwen"}`:                                                                  600 * 3600 / 3e6,
+		metrics.RecordedEnergyPerToken.Name + `{model_name="bge"}`:                                                                   150 * 3600 / 1e6,
 		`llm_cache_savings_fraction{model_name="qwen"}`:                                                                              0.8 / 12,
 	} {
 		v, err := sim.Query(query, rulesim.Epoch.Add((minutes-1)*time.Minute))
