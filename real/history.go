@@ -131,7 +131,9 @@ func (h *Past) Learn(pages []page, took time.Duration) {
 }
 
 // As copies the rates, the means and the results of rules from the past of an earlier play with the same load.
-func (h *Past) As(other *Past) { h.rates, h.means, h.recorded = other.rates, other.means, other.recorded }
+func (h *Past) As(other *Past) {
+	h.rates, h.means, h.recorded = other.rates, other.means, other.recorded
+}
 
 // at returns the value of a series, some seconds after the beginning of the past.
 func (h *Past) at(key string, seconds float64) float64 {

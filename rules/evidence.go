@@ -311,7 +311,8 @@ func dayBefore(fact string) promql.Expr {
 
 // compared lists the facts that clues compare with their usual values. They are in the same order as in facts().
 var compared = []string{
-	"arrivals", "burst", "computed", "running", "prompt_tokens", "output_tokens", "work", "prefix_hits", "draft_tokens", "token_time", "aborted",
+	"arrivals", "burst", "computed", "running", "prompt_tokens", "output_tokens", "work", "prefix_hits", "draft_tokens", "token_time",
+	"aborted",
 }
 
 // evidenceOf selects recorded facts.

@@ -130,7 +130,8 @@ func (c *Cluster) Create(t *testing.T, group, resource string, object map[string
 func (c *Cluster) Delete(t *testing.T, group, resource, namespace, name string) {
 	t.Helper()
 	now := int64(0)
-	if err := c.Objects(group, resource, namespace).Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+	of := c.Objects(group, resource, namespace)
+	if err := of.Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		t.Fatal(err)
 	}
 }
