@@ -164,6 +164,20 @@ llm_engine_last_progress_timestamp_seconds{L} `+fmt.Sprint(t0.Add(-372*time.Seco
 	}
 }
 
+// TestCacheThatNobodyUses checks that a KV cache that is full while nothing runs is named, and that the first action is a
+// restart: shorter answers would not empty it.
+func TestCacheThatNobodyUses(t *testing.T) {
+	n := calm()
+	n.running, n.waiting, n.more = 0, 4, `llm_engine_kv_cache_usage_ratio{L} 0.95
+llm_engine_stalled_seconds{L} 300
+llm_engine_last_progress_timestamp_seconds{L} `+fmt.Sprint(t0.Add(-5*time.Minute).Unix())+"\n"
+	v := judge(t, n.page(), n.page(), nil)[0]
+	if v.Branch != rules.Memory || v.Says != "The KV cache of p-0 is 95% full while nothing runs, and requests wait" ||
+		!strings.Contains(v.Lever, "restart") {
+		t.Errorf("%s %q: %q", v.Branch, v.Says, v.Lever)
+	}
+}
+
 // TestHangThatNoGaugeShows checks that clients that give up prove that there was work, although nothing runs or waits.
 func TestHangThatNoGaugeShows(t *testing.T) {
 	v := one(t, t0, 30*time.Second, captured(t, "sglang-0.5.23-loaded"), captured(t, "sglang-0.5.23-hang"))
