@@ -147,11 +147,6 @@ func paceGroup() Group {
 			map[string]string{metrics.LabelStage: metrics.StageNextToken},
 		},
 		{Name: metrics.RecordedStep, Expr: steps()},
-		{Name: metrics.RecordedFailing, Expr: failsFive([]time.Duration{recentWindow, causeWindow})},
-		{
-			metrics.RecordedFailing, failsFive([]time.Duration{recentWindow, causeWindow, hour}, gatewayRole()),
-			map[string]string{metrics.LabelRole: metrics.GatewayRole},
-		},
 		{Name: metrics.RecordedReplicaSlow, Expr: slowest(promql.Vector)},
 		{Name: metrics.RecordedSkew, Expr: promql.Call("label_replace", slowest(overCauseWindow), promql.Str(metrics.LabelReason),
 			promql.Str("$1"), promql.Str(metrics.LabelStage), promql.Str("(.+)"))},

@@ -28,6 +28,9 @@ type Clue struct {
 	Says string
 	// Query returns a value per model while the evidence is clear enough.
 	Query promql.Expr
+	// Needs lists records that the query reads. They are evaluated just before it, because a record of another group may
+	// be one evaluation old.
+	Needs []Record
 }
 
 // Delays names the requests or tokens that the cause behind a clue delays or makes fail.
@@ -159,6 +162,7 @@ func goneClues() []Clue {
 			Branch: Engine, Name: "failing_replica", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
 			Says:  "{engine} fails {value} of its requests, and the other replicas do not",
 			Query: failsAlone(),
+			Needs: []Record{{Name: metrics.RecordedFailing, Expr: failsFive([]time.Duration{recentWindow, causeWindow})}},
 		},
 		{
 			Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering in the last hour",
@@ -181,6 +185,7 @@ func goneClues() []Clue {
 			Query: promql.And(above(promql.Max(replicaLabels, promql.Vector(metrics.EngineWithoutProgress)), 60),
 				promql.Or(above(aborted(modelLabels, recentWindow, 0), 2./3), promql.Vector(metrics.RecordedWithoutToken)),
 				promql.On(modelLabels...)),
+			Needs: []Record{{Name: metrics.RecordedWithoutToken, Expr: withoutToken()}},
 		},
 		{
 			Branch: Engine, Name: "stood_still", Runbook: "LLMEngineStalled", Delays: AnyRequest, Unit: Seconds,
@@ -202,6 +207,10 @@ func wayClues() []Clue {
 			Branch: Routing, Name: "gateway_fails", Runbook: "BranchFailingGateway", Delays: Failures, Unit: Share,
 			Says:  "Gateway {engine} fails far more requests than the engines",
 			Query: one(gatewayFailsAlone(pageWindow)),
+			Needs: []Record{{
+				metrics.RecordedFailing, failsFive([]time.Duration{recentWindow, causeWindow, hour}, gatewayRole()),
+				map[string]string{metrics.LabelRole: metrics.GatewayRole},
+			}},
 		},
 		{
 			Branch: Routing, Name: "gateway_late", Runbook: "BranchClientPath", Delays: AtGateway, Unit: Seconds,
@@ -228,6 +237,7 @@ func memoryClues() []Clue {
 			Branch: Memory, Name: "left_gpu", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,
 			Says:  "Only {value} of the model is in GPU memory at {engine}",
 			Query: promql.Vector(metrics.RecordedLeftGPU),
+			Needs: []Record{{Name: metrics.RecordedLeftGPU, Expr: leftGPU()}},
 		},
 		{
 			Branch: Memory, Name: "unloaded", Runbook: "BranchModelsTakeTurns", Delays: FirstToken, Unit: Share,
@@ -238,6 +248,7 @@ func memoryClues() []Clue {
 			Branch: Memory, Name: "kv_leak", Runbook: "LLMEngineMemoryLost", Delays: AnyToken, Unit: Share,
 			Says:  "{engine} uses {value} more KV cache than two hours ago, for no more requests",
 			Query: promql.Vector(metrics.RecordedKVLeak),
+			Needs: []Record{{Name: metrics.RecordedKVLeak, Expr: kvLeak()}},
 		},
 		{
 			Branch: Memory, Name: "kv_transfers_lost", Runbook: "LLMKVTransferFailures", Unit: Decimal,
@@ -302,12 +313,14 @@ func requestClues() []Clue {
 			// Young engines are left out, because their caches are empty.
 			Query: promql.Unless(promql.And(fewerHits(), above(usual("prefix_hits"), 0.2)),
 				promql.Ge(promql.Add(times(2, against("prefix_hits")), promql.Vector(metrics.RecordedYoung)), promql.Num(1))),
+			Needs: []Record{{Name: metrics.RecordedYoung, Expr: freshlyStarted()}},
 		},
 		{
 			// The clue is left out if more requests arrive, because they also fill the tier.
 			Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
 			Says:  "The {tier} tier of {engine} stores no more KV cache",
 			Query: one(promql.Unless(promql.Vector(metrics.RecordedFullTier), above(against("arrivals"), 1.3), promql.On(modelLabels...))),
+			Needs: []Record{{Name: metrics.RecordedFullTier, Expr: saturatedTier()}},
 		},
 		{
 			Branch: Prefill, Name: "prefill_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Decimal,
@@ -325,6 +338,7 @@ func requestClues() []Clue {
 			Branch: Release, Name: "restarted", Runbook: "LLMReleaseRegression", Delays: AnyToken, Unit: Share,
 			Says:  "{value} of the engines restarted in the last hour, without more requests than before",
 			Query: restartedWorse(),
+			Needs: []Record{{Name: metrics.RecordedFullCache, Expr: promql.Max(modelLabels, fullCache())}},
 		},
 		{
 			Branch: Engine, Name: "cold_start", Runbook: "BranchColdStart", Delays: AnyToken, Unit: Count,
@@ -351,6 +365,7 @@ func engineClues() []Clue {
 			Branch: Queueing, Name: "replicas_left", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Share,
 			Says:  "{value} of the usual replicas are left",
 			Query: fewerReplicas(),
+			Needs: []Record{{Name: metrics.RecordedReplicasByRole, Expr: replicasByRole()}},
 		},
 		// This clue compares replicas at the same work, so the router is not the cause.
 		{

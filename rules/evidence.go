@@ -379,13 +379,17 @@ func evidenceGroups() []Group {
 	}
 	now = append(now, Record{Name: metrics.RecordedPrinted, Expr: printed()})
 	usual := Group{Name: "llm-usual", Interval: Interval, Records: []Record{{Name: metrics.RecordedUsual, Expr: asUsual()}}}
-	return append([]Group{yesterday, usual}, chunked("llm-evidence", Interval/2, now)...)
+	return append([]Group{yesterday, usual}, chunked("llm-evidence", Interval/2, slices.Collect(slices.Chunk(now, 1)))...)
 }
 
-// chunked distributes records among numbered groups of at most MaxRules records.
-func chunked(name string, interval time.Duration, records []Record) (groups []Group) {
-	for some := range slices.Chunk(records, MaxRules) {
-		groups = append(groups, Group{Name: fmt.Sprintf("%s-%d", name, len(groups)+1), Interval: interval, Records: some})
+// chunked distributes records among numbered groups of at most MaxRules records. Each unit stays together.
+func chunked(name string, interval time.Duration, units [][]Record) (groups []Group) {
+	for _, unit := range units {
+		if n := len(groups); n == 0 || len(groups[n-1].Records)+len(unit) > MaxRules {
+			groups = append(groups, Group{Name: fmt.Sprintf("%s-%d", name, n+1), Interval: interval})
+		}
+		last := &groups[len(groups)-1]
+		last.Records = append(last.Records, unit...)
 	}
 	return groups
 }

@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 // failures within ten minutes, and not after three. A gateway that fails a request every four minutes is named after five
 // failures, until five minutes after the last.
 func TestFewRequestsFail(t *testing.T) {
-	sim := newSim(t, group(t, rules.Options{}, "llm-replica-pace"))
+	sim := newSim(t, suspects()...)
 	const onset = 20 * time.Minute
 	counts := map[string]float64{}
 	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(time.Hour), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
@@ -53,15 +54,38 @@ func TestFewRequestsFail(t *testing.T) {
 	}
 }
 
+// suspects returns the groups that record the clues.
+func suspects() []rules.Group {
+	return slices.DeleteFunc(rules.Groups(rules.Options{}), func(g rules.Group) bool { return !strings.HasPrefix(g.Name, "llm-suspects") })
+}
+
+// TestCluesReadFreshRecords checks that each record that a clue needs is evaluated before the clue, in the same group. A page
+// about a real gateway named no cause, because the gateway's share of failures was one evaluation old.
+func TestCluesReadFreshRecords(t *testing.T) {
+	needs := map[string][]rules.Record{}
+	for _, c := range rules.Clues() {
+		needs[c.Name] = c.Needs
+	}
+	checked := 0
+	for _, g := range suspects() {
+		var before []string
+		for _, r := range g.Records {
+			for _, need := range needs[r.Labels[metrics.LabelClue]] {
+				if checked++; !slices.Contains(before, need.Name.Name) {
+					t.Errorf("%s: %s is not evaluated before %s", g.Name, need.Name.Name, r.Labels[metrics.LabelClue])
+				}
+			}
+			before = append(before, r.Name.Name)
+		}
+	}
+	if checked < 9 || len(needs["gateway_fails"]) == 0 {
+		t.Errorf("only %d records were checked", checked)
+	}
+}
+
 // TestAReplicaThatFailsAlone checks that a replica is named for a share of failures that its peers do not have, whatever the share,
 // unless it is too small to explain an incident.
 func TestAReplicaThatFailsAlone(t *testing.T) {
-	groups := []rules.Group{group(t, rules.Options{}, "llm-replica-pace")}
-	for _, g := range rules.Groups(rules.Options{}) {
-		if strings.HasPrefix(g.Name, "llm-suspects") {
-			groups = append(groups, g)
-		}
-	}
 	for name, c := range map[string]struct {
 		own, peers float64 // share of failures
 		named      int
@@ -72,7 +96,7 @@ func TestAReplicaThatFailsAlone(t *testing.T) {
 		"three in a thousand":   {0.003, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sim, ended := newSim(t, groups...), map[string]float64{}
+			sim, ended := newSim(t, suspects()...), map[string]float64{}
 			if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(20*time.Minute), scrapeEvery, func(_ time.Time, emit rulesim.Emit) {
 				for _, pod := range []string{"p0", "p1", "p2", "p3"} {
 					failing := c.peers

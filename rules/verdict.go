@@ -17,15 +17,7 @@ import (
 // suspectGroups returns the groups that record the clues. They run twice a minute, because the clues in a page must not
 // be nearly two minutes old.
 func suspectGroups(opt Options) []Group {
-	records := []Record{
-		{Name: metrics.RecordedLeftGPU, Expr: leftGPU()},
-		{Name: metrics.RecordedKVLeak, Expr: kvLeak()},
-		{Name: metrics.RecordedFullTier, Expr: saturatedTier()},
-		{Name: metrics.RecordedYoung, Expr: freshlyStarted()},
-		{Name: metrics.RecordedWithoutToken, Expr: withoutToken()},
-		{Name: metrics.RecordedFullCache, Expr: promql.Max(modelLabels, fullCache())},
-		{Name: metrics.RecordedReplicasByRole, Expr: replicasByRole()},
-	}
+	var units [][]Record
 	for i, c := range Clues() {
 		labels := map[string]string{
 			metrics.LabelBranch: string(c.Branch), metrics.LabelClue: c.Name, metrics.LabelRunbook: c.Runbook,
@@ -35,13 +27,13 @@ func suspectGroups(opt Options) []Group {
 		if c.Delays != "" {
 			labels[metrics.LabelDelays] = string(c.Delays)
 		}
-		records = append(records, Record{metrics.RecordedSuspect, c.Query, labels})
+		units = append(units, append(slices.Clone(c.Needs), Record{metrics.RecordedSuspect, c.Query, labels}))
 	}
-	records = append(records, Record{Name: metrics.RecordedShown, Expr: strongest()})
+	shown := []Record{{Name: metrics.RecordedShown, Expr: strongest()}}
 	if opt.Tier == Shard { // a shard has no group of burn rates
-		records = append(records, Record{Name: metrics.RecordedSentence, Expr: sentences(promql.Vector(metrics.RecordedShown))})
+		shown = append(shown, Record{Name: metrics.RecordedSentence, Expr: sentences(promql.Vector(metrics.RecordedShown))})
 	}
-	return chunked("llm-suspects", Interval/2, records)
+	return chunked("llm-suspects", Interval/2, append(units, shown))
 }
 
 // strongest returns the strongest series of each suspect, and in the label more the number of its other series. The
