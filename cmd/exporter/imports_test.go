@@ -1,7 +1,10 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -178,5 +181,24 @@ func linkedWithout(t *testing.T) {
 		if slices.Contains(linked, pkg) {
 			t.Errorf("%s is linked: %s", pkg, why)
 		}
+	}
+}
+
+// TestFilesAreListed checks that the package comment lists each file of the package once.
+func TestFilesAreListed(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasSuffix(f, "_test.go") })
+	main, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	comment, _, _ := strings.Cut(string(main), "\npackage main")
+	listed := regexp.MustCompile(`[a-z]+\.go`).FindAllString(comment, -1)
+	slices.Sort(listed)
+	if !slices.Equal(listed, files) {
+		t.Errorf("the comment in main.go lists %v, and the folder has %v", listed, files)
 	}
 }

@@ -1,11 +1,11 @@
 // Command exporter reads the GPUs and inference engines of a node. It serves their metrics to Prometheus under the same
 // names for all engines. With --role=cluster it reads endpoints that belong to no node, such as gateways, and sends
-// probes. It stores nothing and evaluates no rules.
+// probes. It stores nothing. Only /verdict and triage evaluate rules, over two readings.
 //
 //	run        the whole program, from flags to shutdown      main.go, flags.go, memory.go
 //	config     the configuration file and what it becomes     config.go
 //	node       the collectors, reloads and signals            node.go, gpus.go, discovery.go, process.go, self.go, acting.go
-//	server     routes, scrapes and web pages for people       server.go, connections.go, engines.go, verdict.go, page/
+//	server     routes, scrapes and web pages for people       server.go, connections.go, engines.go, verdict.go, answers.go, page/
 //	commands   what runs instead of the server                capacity.go, doctor.go, against.go, migrate.go, release.go, triage.go
 package main
 
