@@ -264,8 +264,12 @@ func (s shown) agree(t *testing.T) {
 	for fact, panels := range sameFacts {
 		for _, window := range ranges {
 			var said []string
-			step := interval(window, 700) // half of a screen
 			for _, is := range panels {
+				step, rate := time.Minute, 2*time.Minute // a longer step also shows alerts that have ended
+				if is.fold != nil {
+					step = interval(window, 700) // half of a screen
+					rate = rateOver(step)
+				}
 				b := all[slices.IndexFunc(all, func(b board) bool { return b.UID == is.board })]
 				p := b.titled(is.panel)
 				queries := p.Targets
@@ -274,7 +278,7 @@ func (s shown) agree(t *testing.T) {
 				}
 				var v promql.Vector
 				for _, q := range queries {
-					found, err := s.sim.Query(b.substituteEvery(t, q.Expr, window, step, rateOver(step)), s.to)
+					found, err := s.sim.Query(b.substituteEvery(t, q.Expr, window, step, rate), s.to)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -385,7 +385,7 @@ func engineClues() []Clue {
 		},
 		{
 			Branch: Engine, Name: "unscheduled", Runbook: "BranchHostBound", Delays: FirstToken, Unit: Seconds,
-			Says:  "First tokens of {engine} come {value} later than its queue and prefill explain",
+			Says:  "Requests spend {value} in the API server of {engine}, outside queue and prefill",
 			Query: unscheduled(),
 		},
 	}

@@ -273,7 +273,7 @@ func TestVerdict(t *testing.T) {
 			r.started, r.waiting, r.warm, r.queue = onset, 30, true, 0.2
 		}},
 		{"engine. 50% of requests at p1 get no token.", slo.TTFT, true, func(r *replica) { r.unserved = 600 }},
-		{"engine. First tokens of p1 come 1.5s later than its queue and prefill explain.", slo.TTFT, true, func(r *replica) {
+		{"engine. Requests spend 1.5s in the API server of p1, outside queue and prefill.", slo.TTFT, true, func(r *replica) {
 			r.ttft, r.unscheduled = 1.8, 1.5
 		}},
 		{"engine. p1 restarted 3 times within six hours.", slo.TTFT, true, func(r *replica) {

@@ -534,7 +534,7 @@ func TestPausesOfTheCore(t *testing.T) {
 	before := h.read(h.clock, captured(t, "vllm-0.32-pauses"))
 	h.clock = h.clock.Add(151 * time.Second)
 	v := verdicts(t, before, h.read(h.clock, captured(t, "vllm-0.32-pauses-151s")))[0]
-	if v.Branch != rules.Engine || !strings.Contains(v.Says, "later than its queue and prefill explain") {
+	if v.Branch != rules.Engine || !strings.Contains(v.Says, "outside queue and prefill") {
 		t.Errorf("%s %q, want that first tokens take longer at the engine than its queue and prefill", v.Branch, v.Says)
 	}
 }

@@ -490,6 +490,7 @@ func TestBursts(t *testing.T) {
 	between("five times as many, each on its own", 1, 2.5)
 	p.pass(10*time.Minute, tick, func() { p.serves(12 * independent(10./12)) })
 	between("twelve at a time", 6, 20)
+	golden.Compare(t, "testdata/bursts.prom", keep(text(t, p.collector.Scrape(t.Context())), metrics.RequestBurst))
 	p.pass(10*time.Minute, 2*tick, func() { p.serves(independent(20)) })
 	between("each on its own again", 1, 2.5)
 	p.pass(10*time.Minute, time.Minute, func() { p.serves(12 * independent(40./12)) })

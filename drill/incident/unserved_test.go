@@ -22,11 +22,11 @@ func TestNobodyIsServed(t *testing.T) {
 	for _, c := range []struct {
 		runtime, gateway metrics.Runtime
 		perSecond        float64
-		want             *rules.Alert
 	}{
-		{metrics.TensorRTLLM, metrics.LiteLLM, 1, rules.ModelStalled},
-		{metrics.TensorRTLLM, metrics.SMG, 1, rules.ModelStalled},
-		{metrics.SGLang, "", 0.3, rules.ClientsGiveUp},
+		{metrics.TensorRTLLM, metrics.LiteLLM, 1},
+		{metrics.TensorRTLLM, metrics.SMG, 1},
+		{metrics.SGLang, "", 0.3},
+		{metrics.SGLang, "", 0.05},
 	} {
 		for _, hangs := range []bool{true, false} {
 			t.Run(fmt.Sprint(c.runtime, " ", c.gateway, " ", hangs), func(t *testing.T) {
@@ -60,8 +60,7 @@ func TestNobodyIsServed(t *testing.T) {
 				}
 				first := played.Sent[0]
 				after := first.At.Sub(played.World.At(played.Onset))
-				if first.Alerts[0] != c.want.Name || after > 10*time.Minute || c.want.Branch != rules.Engine &&
-					!strings.Contains(first.Text, "Look first at: engine.") {
+				if first.Alerts[0] != rules.ModelStalled.Name || after > 10*time.Minute || !strings.Contains(first.Text, "Look first at: engine.") {
 					t.Errorf("after %s: %v: %s", after, first.Alerts, first.Message())
 				}
 			})
