@@ -143,8 +143,8 @@ func (b *bursts) add(at time.Time, total float64) {
 
 // size returns the index of dispersion of the arrivals, which is the variance of their number divided by its mean. If n
 // requests arrive together at random times, it is n. The variance is computed from the changes between successive
-// intervals: the rises alone, or the falls alone, have a sum of squares of once the variance per change. The smaller sum
-// counts, because a burst ends, whereas a lasting increase only rises.
+// intervals. Without a trend, the squares of the rises, and also those of the falls, add up to one variance per change.
+// The smaller sum counts, because a burst ends, whereas a lasting increase only rises.
 func (b *bursts) size() (size float64, known bool) {
 	var requests, seconds float64
 	for _, s := range b.intervals {
