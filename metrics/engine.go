@@ -249,7 +249,8 @@ var (
 		EngineLabels).experimental().sinceRead()
 	RequestBurst = Target.gauge(Max, "llm_engine_request_burst",
 		"How many requests arrive together: the variance of the requests per half minute, divided by their mean, over the last ten minutes. "+
-			"1 if each request arrives independently of the others. Absent with fewer than 20 requests.", EngineLabels).experimental()
+			"1 if each request arrives independently of the others, if the number of requests varies by less than half of its mean, or if the "+
+			"engine is as busy between bursts. Absent with fewer than 20 requests.", EngineLabels).experimental()
 	PrefillComputedTokens = Target.counter("llm_engine_prefill_computed_tokens_total",
 		"Prompt tokens that the engine computed since the exporter first read it: those found in no cache, as far as the engine counts hits. "+
 			"Absent if the engine does not count prompt tokens.", EngineLabels).experimental().sinceRead()

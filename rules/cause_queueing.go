@@ -148,18 +148,9 @@ func inQueue(e promql.Expr) promql.Expr {
 // inBursts returns how many requests arrive together at each replica of a model, if this is more than usual.
 func inBursts() promql.Expr { return promql.Unless(above(now("burst"), 5), below(against("burst"), 2)) }
 
-// bursts returns how many requests arrive together at every replica of a model, if the number of requests per half minute
-// has a standard deviation of more than half of its mean. An engine that pauses shows arrivals late, which looks the same,
-// but seldom at every replica. Between bursts, the replicas must have little to do. Otherwise the mean load is too high.
-func bursts() promql.Expr {
-	ran := func(function string) promql.Expr {
-		return promql.Sum(modelLabels, promql.Over(function, promql.Vector(metrics.RequestsRunning), pageWindow))
-	}
-	perHalfMinute := times(0.5*minute.Seconds(), promql.Rate(promql.Vector(metrics.RequestsArrived), causeWindow))
-	together := promql.Vector(metrics.RequestBurst)
-	return both(promql.Min(modelLabels, together), above(promql.Min(modelLabels, promql.Div(together, perHalfMinute)), 0.25),
-		promql.Lt(ran("min_over_time"), times(0.5, ran("avg_over_time"))))
-}
+// bursts returns how many requests arrive together at every replica of a model. An engine that pauses shows arrivals late,
+// which looks the same, but seldom at every replica.
+func bursts() promql.Expr { return promql.Min(modelLabels, promql.Vector(metrics.RequestBurst)) }
 
 // refused returns how many requests of each model the engines refuse per second.
 func refused() promql.Expr {

@@ -239,7 +239,7 @@ func facts() []Fact {
 
 		{QueueShare, Share, "Queue share of TTFT (ended requests)", queueShare(), nil},
 		{"arrivals", Decimal, "Requests per second", recently(arrivals), onAverage("arrivals")},
-		{"burst", Decimal, "Requests that arrive together", bursts(), onAverage("burst")},
+		{"burst", Decimal, "Requests that arrive together", bursts(), nil},
 		{"computed", Decimal, "Tokens computed per second", computed(recentWindow, 0), onAverage("computed")},
 		{"waiting", Count, "Waiting", perModel(promql.Vector(metrics.RequestsWaiting)), nil},
 		{"running", Count, "Running per replica", batch(modelLabels, recentWindow, 0), batch(modelLabels, day, hour)},

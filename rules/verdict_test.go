@@ -38,7 +38,6 @@ type replica struct {
 	warm                          bool
 	inside                        float64 // requests that ran or waited at the last reading
 	burst                         float64 // requests that arrive together
-	swings                        bool    // nothing runs every other minute
 	unscheduled                   float64 // seconds to the first token outside the scheduler
 	unserved                      float64 // requests per minute on which clients give up before the first token
 	condition                     string  // of its GPU, for which it must leave service
@@ -170,7 +169,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	r.began = r.started
 	gauge(metrics.EngineRestarts, r.restarts, page)
 	gauge(metrics.EngineStartTime, float64(rulesim.Epoch.Add(r.started).Unix()), page)
-	gauge(metrics.RequestsRunning, r.running*(1-metrics.Bool(r.swings && r.age%2 == 0)), engine)
+	gauge(metrics.RequestsRunning, r.running, engine)
 	r.waiting += r.grows
 	if !r.frontend {
 		gauge(metrics.RequestsWaiting, r.waiting, engine)
@@ -315,18 +314,8 @@ func TestVerdict(t *testing.T) {
 		{
 			"queueing. Requests arrive in bursts of about 90 and wait.", slo.TTFT, false, // larger batches for seconds
 			func(r *replica) {
-				r.burst, r.itl, r.running, r.swings, r.waiting, r.queue = 90, 0.08, 24, true, 40, 0.24
+				r.burst, r.itl, r.running, r.waiting, r.queue = 90, 0.08, 24, 40, 0.24
 			},
-		},
-		{
-			"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false, // a small share of 300 in half a minute
-			func(r *replica) {
-				r.burst, r.itl, r.running, r.swings, r.waiting, r.queue = 8, 0.08, 24, true, 40, 0.24
-			},
-		},
-		{
-			"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false, // the replicas are always busy
-			func(r *replica) { r.burst, r.itl, r.running, r.waiting, r.queue = 90, 0.08, 24, 40, 0.24 },
 		},
 		{"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false, // clients leave
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue, r.left = 0.08, 24, 40, 0.24, 0.9 }},

@@ -122,10 +122,11 @@ type bursts struct {
 type arrived struct {
 	end               time.Time
 	requests, seconds float64
+	load              float64 // at its end
 }
 
 // add adds a reading. An interval ends at the reading that is nearest to its intended end.
-func (b *bursts) add(at time.Time, total float64) {
+func (b *bursts) add(at time.Time, total, load float64) {
 	took := at.Sub(b.at)
 	switch {
 	case b.at.IsZero() || took > 4*arrivalsEvery:
@@ -133,7 +134,7 @@ func (b *bursts) add(at time.Time, total float64) {
 	case took < arrivalsEvery*2/3:
 		return
 	default:
-		b.intervals = append(b.intervals, arrived{at, total - b.total, took.Seconds()})
+		b.intervals = append(b.intervals, arrived{at, total - b.total, took.Seconds(), load})
 		for at.Sub(b.intervals[0].end) >= arrivalsFor {
 			b.intervals = b.intervals[1:]
 		}
@@ -144,7 +145,8 @@ func (b *bursts) add(at time.Time, total float64) {
 // size returns the index of dispersion of the arrivals, which is the variance of their number divided by its mean. If n
 // requests arrive together at random times, it is n. The variance is computed from the changes between successive
 // intervals. Without a trend, the squares of the rises, and also those of the falls, add up to one variance per change.
-// The smaller sum counts, because a burst ends, whereas a lasting increase only rises.
+// The smaller sum counts, because a burst ends, whereas a lasting increase only rises. The size is 1 unless the bursts
+// explain a queue: the number of requests has a standard deviation of half of its mean, and the load falls between bursts.
 func (b *bursts) size() (size float64, known bool) {
 	var requests, seconds float64
 	for _, s := range b.intervals {
@@ -164,7 +166,21 @@ func (b *bursts) size() (size float64, known bool) {
 		}
 		before = over
 	}
-	return max(1, min(rises, falls)/(n-1)/(requests/n)), true
+	size = min(rises, falls) / (n - 1) / (requests / n)
+	if size < requests/seconds*arrivalsEvery.Seconds()/4 || b.busy() {
+		return 1, true
+	}
+	return max(1, size), true
+}
+
+// busy reports whether the load hardly fell within the last arrivalsLeast intervals.
+func (b *bursts) busy() bool {
+	recent := b.intervals[max(0, len(b.intervals)-arrivalsLeast):]
+	least, sum := math.Inf(1), 0.0
+	for _, s := range recent {
+		least, sum = min(least, s.load), sum+s.load
+	}
+	return 2*least > sum/float64(len(recent))
 }
 
 // tokenless counts requests that ended without a first token. Some running requests have no first token yet. Therefore,

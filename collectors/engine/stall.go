@@ -288,7 +288,7 @@ func (p *past) see(u *unit, r sight) {
 	}
 	p.count(u, p.last, r, restarted)
 	if moved || r.load == 0 { // an engine that stands still may show its arrivals later
-		p.bursts.add(r.at, p.arrivals.total)
+		p.bursts.add(r.at, p.arrivals.total, r.load)
 	}
 	switch {
 	case p.last.at.IsZero() || restarted:
